@@ -1,0 +1,132 @@
+"""What a looped model is, as data: shapes, stages, loops, KV planes, exit rule.
+
+`ModelSpec` is read from a checkpoint's config.json (`rlt_hw.models.config`) without torch, so
+that planning needs neither weights nor a device. The model layer, the KV manager, the memory
+plan and selection all take their numbers from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Stage(str, Enum):
+    """PRELUDE runs once before the loops, RECURRENT once a loop, CODA once after the last loop."""
+
+    PRELUDE = "prelude"
+    RECURRENT = "recurrent"
+    CODA = "coda"
+
+
+class KVLayout(str, Enum):
+    """Which version of an earlier token's KV a query at loop d reads.
+
+    FULL: loop d of the token; every token runs every loop, an exit only selects the output.
+    LAST_EXITED: loop min(d, e) of a token that left at loop e; skipped loops are not computed.
+    SHARED: one plane a layer that every loop overwrites; the token's last version at any d.
+    """
+
+    FULL = "full"
+    LAST_EXITED = "last_exited"
+    SHARED = "shared"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class KVGroup:
+    """Layers of one stage that share a KV geometry and a rule.
+
+    plane_of_loop[t] is the plane that loop t writes and reads; its length is the number of
+    loops the group can hold (1 for prelude and coda). A plane is the KV of one layer at one loop.
+    """
+
+    name: str
+    stage: Stage
+    layers: int
+    kv_heads: int
+    head_dim: int
+    plane_of_loop: tuple[int, ...]
+
+    @property
+    def planes(self) -> int:
+        """Planes a layer owns."""
+        return max(self.plane_of_loop) + 1
+
+    def bytes_per_token(self, itemsize: int) -> int:
+        """Keys and values of one token in all planes of the group, in bytes."""
+        return 2 * self.layers * self.planes * self.kv_heads * self.head_dim * itemsize
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary embedding. `interleaved` rotates adjacent pairs, otherwise the two halves."""
+
+    theta: float
+    interleaved: bool = False
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One checkpoint's architecture.
+
+    layers: stored layers by stage. loops: the loop count the config asks for.
+    exit_rules: names of the adaptive exit rules the family can honour; empty when none.
+    kv_layouts: layouts the family can run, the preferred one first.
+    dtype: the dtype the config names ("bfloat16", "float32", "float16").
+    parameters: unique parameters, counted from the shapes (Ouro-1.4B: 1,434,652,673).
+    stop_token_ids: every id that ends a generation.
+    """
+
+    family: str
+    hidden_size: int
+    intermediate_size: int
+    vocab_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    prelude_layers: int
+    recurrent_layers: int
+    coda_layers: int
+    loops: int
+    max_context: int
+    norm_eps: float
+    rope: Rope
+    tie_embeddings: bool
+    dtype: str
+    parameters: int
+    exit_rules: tuple[str, ...] = ()
+    exit_threshold: float | None = None
+    kv_layouts: tuple[KVLayout, ...] = (KVLayout.FULL,)
+    qk_bias: bool = False
+    qk_norm: bool = False
+    norm_every_loop: bool = True
+    stop_token_ids: tuple[int, ...] = ()
+    bos_token_id: int | None = None
+    pad_token_id: int | None = None
+    name: str = ""
+
+    @property
+    def num_layers(self) -> int:
+        return self.prelude_layers + self.recurrent_layers + self.coda_layers
+
+    def kv_groups(self, layout: KVLayout, loops: int | None = None) -> tuple[KVGroup, ...]:
+        """The KV groups for up to `loops` loops (the config's count when None)."""
+        depth = loops or self.loops
+        core = (0,) * depth if layout is KVLayout.SHARED else tuple(range(depth))
+        stages = (
+            (Stage.PRELUDE, self.prelude_layers, (0,)),
+            (Stage.RECURRENT, self.recurrent_layers, core),
+            (Stage.CODA, self.coda_layers, (0,)),
+        )
+        return tuple(
+            KVGroup(stage.value, stage, layers, self.num_kv_heads, self.head_dim, planes)
+            for stage, layers, planes in stages
+            if layers
+        )
+
+    def kv_bytes_per_token(self, layout: KVLayout, itemsize: int, loops: int | None = None) -> int:
+        """KV of one token over all planes, in bytes (Ouro-1.4B, bf16, 4 loops: 786,432)."""
+        return sum(group.bytes_per_token(itemsize) for group in self.kv_groups(layout, loops))
