@@ -1,0 +1,50 @@
+"""Dense attention in float32, one row at a time: the oracle every other backend is compared with.
+
+A row's result depends on nothing else in the batch. Slow; it runs wherever torch runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TorchReference:
+    """See `rlt_hw.backends.attention.interface.Attention`. Row by row, dense, in float32."""
+
+    def __init__(self, geometry: AttentionGeometry) -> None:
+        self._geometry = geometry
+
+    def prepare(self, batch: AttentionBatch) -> None:
+        import torch
+
+        page_size = self._geometry.page_size
+        self._rows = []
+        for row in range(batch.rows):
+            first, last = (int(edge) for edge in batch.query_start_host[row : row + 2])
+            length = int(batch.seq_lens_host[row])
+            positions = torch.arange(length, device=batch.page_table.device)
+            pages = batch.page_table[row].long()[positions // page_size]
+            slots = pages * page_size + positions % page_size
+            visible = positions <= positions[length - (last - first) :, None]
+            self._rows.append((slice(first, last), slots, visible))
+
+    def attend(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        geometry = self._geometry
+        group = geometry.num_heads // geometry.num_kv_heads
+        keys, values = keys.flatten(0, 1), values.flatten(0, 1)
+        for tokens, slots, visible in self._rows:
+            if tokens.start == tokens.stop:
+                continue
+            queries = query[tokens].float().transpose(0, 1)
+            row_keys = keys[slots].float().transpose(0, 1).repeat_interleave(group, 0)
+            row_values = values[slots].float().transpose(0, 1).repeat_interleave(group, 0)
+            scores = queries @ row_keys.transpose(1, 2) * geometry.scale
+            weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
+            out[tokens] = (weights @ row_values).transpose(0, 1).to(out.dtype)

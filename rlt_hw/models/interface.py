@@ -1,0 +1,86 @@
+"""The one interface of all looped models: prelude, recurrent, coda, head and an exit rule.
+
+A model computes on packed tokens and knows nothing of requests, pages or scheduling. It reaches
+earlier tokens only through `Attend`, which writes the new keys and values and attends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from rlt_hw.models.spec import ModelSpec, Stage
+
+State = tuple[torch.Tensor, ...]
+"""What a token carries between loops: float tensors [tokens, ...], the output first."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Packed new tokens. ids, positions: int64 [tokens]; angles: from `LoopedModel.angles`."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    angles: State
+
+
+class Attend(Protocol):
+    """Causal attention over the cache of one stage's layers."""
+
+    def __call__(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """Store key and value ([tokens, kv_heads, head_dim], keys rotated), attend with query.
+
+        query and the result: [tokens, heads, head_dim].
+        """
+
+
+class ExitRule(Protocol):
+    """An adaptive exit rule, evaluated for one token a row after each loop, on the device.
+
+    `memory` is what the rule remembers of a row between loops: tensors with rows first.
+    """
+
+    def begin(self, states: State) -> State:
+        """The memory of rows that have run no loop; `states` are their states at that point."""
+
+    def update(
+        self, memory: State, states: State, thresholds: torch.Tensor
+    ) -> tuple[torch.Tensor, State]:
+        """After a loop: (bool [rows], the new memory). thresholds: float32 [rows]."""
+
+
+class LoopedModel(Protocol):
+    """A loaded model. All tensors live on one device; activations have the model's dtype."""
+
+    spec: ModelSpec
+
+    @classmethod
+    def weight_shapes(cls, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+        """Checkpoint tensor names and shapes that must be there."""
+
+    def __init__(self, spec: ModelSpec, weights: MutableMapping[str, torch.Tensor]) -> None: ...
+
+    def angles(self, positions: torch.Tensor) -> State:
+        """Rotary (cos, sin), [tokens, head_dim / 2], of int64 positions [tokens]."""
+
+    def prelude(self, tokens: Tokens, attend: Attend) -> State:
+        """The state before the first loop."""
+
+    def recurrent(self, state: State, angles: State, attend: Attend) -> State:
+        """One loop for every token."""
+
+    def coda(self, state: State, angles: State, attend: Attend) -> torch.Tensor:
+        """Head inputs [tokens, hidden]."""
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits, float32 [tokens, vocab]."""
+
+    def exit_rule(self, name: str) -> ExitRule: ...
+
+    def stages(self) -> Sequence[Stage]:
+        """The stages that own layers, in order."""
