@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,8 +50,7 @@ class SchedulerConfig:
             )
 
 
-@dataclass(frozen=True)
-class Emission:
+class Emission(NamedTuple):
     """A token that a request gained, and how it ended, if it did.
 
     token: -1 where the request failed. depth: loops that produced the token. row: in the plan.
@@ -278,22 +278,33 @@ class Scheduler:
         may_stop = ~slots.ignore_eos[where] & (produced > slots.min_tokens[where])
         stopped = np.isin(token, self._stop_ids) & may_stop
         full = slots.known[where] >= slots.last[where]
+        ended = stopped | full | bad
         emissions = []
-        for i, slot in enumerate(where.tolist()):
+        columns = (where, token, result.depth[rows], rows, produced, ended)
+        for slot, chosen, depth, row, count, over in zip(*(c.tolist() for c in columns), strict=True):
             request = slots.requests[slot]
             assert request is not None
-            chosen, reason = int(token[i]), None
-            if bad[i]:
+            reason = None
+            if over or request.stop_ids:
+                reason = self._reason(request, chosen, count, row, result)
+            if reason == "error":
+                chosen = -1
                 slots.known[slot] -= 1
-                chosen, reason = -1, "error"
-            elif stopped[i] or (chosen in request.stop_ids and produced[i] > request.min_tokens):
-                reason = "stop"
-            elif full[i]:
-                reason = "length"
             if reason:
                 self._unseat(slot)
-            emissions.append(Emission(request, chosen, int(result.depth[rows[i]]), reason, int(rows[i])))
+            emissions.append(Emission(request, chosen, depth, reason, row))
         return emissions
+
+    def _reason(
+        self, request: Request, token: int, produced: int, row: int, result: StepResult
+    ) -> str | None:
+        """How a request ends with its newest token, None if it goes on."""
+        if result.bad[row]:
+            return "error"
+        by_engine = not request.ignore_eos and token in self._stop_ids
+        if produced > request.min_tokens and (by_engine or token in request.stop_ids):
+            return "stop"
+        return "length" if produced >= request.max_tokens else None
 
     def _unseat(self, slot: int) -> Request:
         self.kv.release(slot)
