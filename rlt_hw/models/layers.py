@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
+
+from rlt_hw.models.interface import Attend, State
+from rlt_hw.models.spec import ModelSpec
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -54,10 +59,37 @@ def gated_mlp(x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> tor
     return F.linear(F.silu(gate) * up, down)
 
 
-def split_heads(
-    qkv: torch.Tensor, heads: int, kv_heads: int, head_dim: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Views of a fused projection [tokens, (heads + 2 * kv_heads) * head_dim]."""
-    packed = qkv.view(qkv.shape[0], heads + 2 * kv_heads, head_dim)
-    query, key, value = packed.split((heads, kv_heads, kv_heads), dim=1)
-    return query, key, value
+@dataclass(frozen=True)
+class AttentionWeights:
+    """qkv: [(heads + 2 * kv_heads) * head_dim, hidden], query rows first. out: [hidden, heads * head_dim].
+
+    query_bias, key_bias: [heads, head_dim], added before the rotation. query_norm, key_norm:
+    [head_dim], RMS norm over each head before the rotation.
+    """
+
+    qkv: torch.Tensor
+    out: torch.Tensor
+    query_bias: torch.Tensor | None = None
+    key_bias: torch.Tensor | None = None
+    query_norm: torch.Tensor | None = None
+    key_norm: torch.Tensor | None = None
+
+
+def self_attention(
+    x: torch.Tensor, index: int, weights: AttentionWeights, spec: ModelSpec, angles: State, attend: Attend
+) -> torch.Tensor:
+    """Projection, bias, norm, rotation, attention over the cache, output projection.
+
+    x and the result: [tokens, hidden]. index: the layer's number within its stage.
+    """
+    heads, kv_heads = spec.num_heads, spec.num_kv_heads
+    qkv = F.linear(x, weights.qkv).view(x.shape[0], heads + 2 * kv_heads, spec.head_dim)
+    query, key, value = qkv.split((heads, kv_heads, kv_heads), dim=1)
+    if weights.query_bias is not None and weights.key_bias is not None:
+        query, key = query + weights.query_bias, key + weights.key_bias
+    if weights.query_norm is not None and weights.key_norm is not None:
+        query = rms_norm(query, weights.query_norm, spec.norm_eps)
+        key = rms_norm(key, weights.key_norm, spec.norm_eps)
+    rotate = rotate_pairs if spec.rope.interleaved else rotate_half
+    out = attend(index, rotate(query, *angles), rotate(key, *angles), value)
+    return F.linear(out.flatten(1), weights.out)

@@ -11,20 +11,19 @@ import torch.nn.functional as F
 
 from rlt_hw.errors import ConfigError
 from rlt_hw.models.interface import Attend, ExitRule, State, Tokens
-from rlt_hw.models.layers import gated_mlp, rms_norm, rotary_angles, rotate_half, split_heads
+from rlt_hw.models.layers import AttentionWeights, gated_mlp, rms_norm, rotary_angles, self_attention
 from rlt_hw.models.spec import ModelSpec, Stage
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One decoder layer's weights; q, k, v rows and gate, up rows are fused."""
+    """One decoder layer's weights; gate and up rows are fused."""
 
     attention_norm: torch.Tensor
     attention_out_norm: torch.Tensor
     mlp_norm: torch.Tensor
     mlp_out_norm: torch.Tensor
-    qkv: torch.Tensor
-    out: torch.Tensor
+    attention: AttentionWeights
     gate_up: torch.Tensor
     down: torch.Tensor
 
@@ -84,7 +83,8 @@ class Ouro:
         (hidden,) = state
         eps = self.spec.norm_eps
         for index, layer in enumerate(self.layers):
-            branch = self._attention(index, layer, rms_norm(hidden, layer.attention_norm, eps), angles, attend)
+            normed = rms_norm(hidden, layer.attention_norm, eps)
+            branch = self_attention(normed, index, layer.attention, self.spec, angles, attend)
             hidden = hidden + rms_norm(branch, layer.attention_out_norm, eps)
             branch = gated_mlp(rms_norm(hidden, layer.mlp_norm, eps), layer.gate_up, layer.down)
             hidden = hidden + rms_norm(branch, layer.mlp_out_norm, eps)
@@ -104,15 +104,6 @@ class Ouro:
         if name != "gate":
             raise ConfigError("exit rule", found=repr(name), allowed="'gate'")
         return GateRule(self)
-
-    def _attention(
-        self, index: int, layer: Layer, x: torch.Tensor, angles: State, attend: Attend
-    ) -> torch.Tensor:
-        spec = self.spec
-        qkv = F.linear(x, layer.qkv)
-        query, key, value = split_heads(qkv, spec.num_heads, spec.num_kv_heads, spec.head_dim)
-        out = attend(index, rotate_half(query, *angles), rotate_half(key, *angles), value)
-        return F.linear(out.flatten(1), layer.out)
 
 
 class GateRule:
@@ -144,8 +135,10 @@ def _layer(weights: MutableMapping[str, torch.Tensor], prefix: str) -> Layer:
         attention_out_norm=take("input_layernorm_2"),
         mlp_norm=take("post_attention_layernorm"),
         mlp_out_norm=take("post_attention_layernorm_2"),
-        qkv=take("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        out=take("self_attn.o_proj"),
+        attention=AttentionWeights(
+            qkv=take("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            out=take("self_attn.o_proj"),
+        ),
         gate_up=take("mlp.gate_proj", "mlp.up_proj"),
         down=take("mlp.down_proj"),
     )
