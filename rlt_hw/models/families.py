@@ -12,7 +12,7 @@ from rlt_hw.reasons import Code
 if TYPE_CHECKING:
     from rlt_hw.models.interface import LoopedModel
 
-_CLASSES = {"ouro": "rlt_hw.models.ouro:Ouro"}
+_CLASSES = {"ouro": "rlt_hw.models.ouro:Ouro", "nanbeige": "rlt_hw.models.nanbeige:Nanbeige"}
 
 
 def model_class(spec: ModelSpec) -> type[LoopedModel]:
