@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 import torch
 
 from rlt_hw.models.interface import Attend, LoopedModel, State, Tokens
-from rlt_hw.models.spec import Stage
+from rlt_hw.models.spec import KVLayout, Stage
 
 
 @dataclass
@@ -27,6 +26,25 @@ class DenseCache:
             return causal(query, key, value)
 
         return run
+
+    def truncate(self, loop: int, length: int) -> None:
+        """Drop what a recurrent loop holds from position `length` on."""
+        for where, (keys, values) in self.entries.items():
+            if where[:2] == (Stage.RECURRENT, loop):
+                self.entries[where] = (keys[:length], values[:length])
+
+    def repeat(self, loop: int, until: int, count: int) -> None:
+        """Append the newest `count` entries of a recurrent loop to the loops after it."""
+        for (stage, at, layer), (keys, values) in list(self.entries.items()):
+            if stage is not Stage.RECURRENT or at != loop:
+                continue
+            for deeper in range(loop + 1, until):
+                where = (stage, deeper, layer)
+                old_keys, old_values = self.entries.get(where, (keys[:0], values[:0]))
+                self.entries[where] = (
+                    torch.cat((old_keys, keys[-count:])),
+                    torch.cat((old_values, values[-count:])),
+                )
 
 
 def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -77,8 +95,83 @@ def forward(
 
 def slots(cache: DenseCache) -> dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]]:
     """Recurrent entries by (loop, layer)."""
-    found: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = defaultdict()
-    for (stage, loop, layer), entry in cache.entries.items():
-        if stage is Stage.RECURRENT:
-            found[loop, layer] = entry
+    return {where[1:]: entry for where, entry in cache.entries.items() if where[0] is Stage.RECURRENT}
+
+
+@dataclass
+class Generated:
+    """A greedy continuation: ids, exit depth and logits of every token."""
+
+    ids: list[int]
+    depths: list[int]
+    logits: list[torch.Tensor]
+
+    @property
+    def margin(self) -> float:
+        """Smallest distance between the best and the second-best logit."""
+        best = [row.topk(2).values for row in self.logits]
+        return min(float(pair[0] - pair[1]) for pair in best)
+
+
+@torch.inference_mode()
+def generate(
+    model: LoopedModel,
+    prompt: list[int],
+    count: int,
+    layout: KVLayout,
+    *,
+    threshold: float = float("inf"),
+    min_loops: int = 1,
+    max_loops: int | None = None,
+) -> Generated:
+    """Greedy decoding by the definition of a KV layout and of the gate's exit rule."""
+    depth = max_loops or model.spec.loops
+    cache, found = DenseCache(), Generated([], [], [])
+    ids, position = list(prompt), 0
+    while len(found.ids) < count:
+        in_prompt = position < len(prompt)
+        chunk = 1 if layout is KVLayout.SHARED or not in_prompt else len(prompt)
+        last = position + chunk >= len(prompt)
+        gated = threshold < float("inf") and last and (layout is KVLayout.FULL or not in_prompt)
+        bounds = (threshold if gated else float("inf"), min_loops, depth)
+        head_input, ran = _run(model, ids[position : position + chunk], position, cache, layout, bounds)
+        position += chunk
+        if last:
+            logits = model.head(head_input[-1:])[0]
+            found.ids.append(int(logits.argmax()))
+            found.depths.append(ran)
+            found.logits.append(logits)
+            ids.append(found.ids[-1])
     return found
+
+
+def _run(
+    model: LoopedModel,
+    ids: list[int],
+    position: int,
+    cache: DenseCache,
+    layout: KVLayout,
+    bounds: tuple[float, int, int],
+) -> tuple[torch.Tensor, int]:
+    threshold, low, depth = bounds
+    positions = torch.arange(position, position + len(ids))
+    angles = model.angles(positions)
+    state = model.prelude(Tokens(torch.tensor(ids), positions, angles), cache.attend(Stage.PRELUDE, 0))
+    left, survival, chosen = 0.0, 1.0, None
+    for loop in range(depth):
+        plane = 0 if layout is KVLayout.SHARED else loop
+        if layout is KVLayout.SHARED:
+            cache.truncate(plane, position)
+        state = model.recurrent(state, angles, cache.attend(Stage.RECURRENT, plane))
+        if threshold == float("inf"):
+            continue
+        leave = float(torch.sigmoid(model.gate(state[0][-1:])))
+        left, survival = left + survival * leave, survival * (1 - leave)
+        if left >= threshold and loop + 1 >= low and chosen is None:
+            chosen = (state, loop + 1)
+            if layout is not KVLayout.FULL:
+                break
+    output, ran = chosen or (state, depth)
+    if layout is KVLayout.LAST_EXITED:
+        cache.repeat(ran - 1, depth, len(ids))
+    return model.coda(output, angles, cache.attend(Stage.CODA, 0)), ran

@@ -43,7 +43,7 @@ def case(name: str) -> Case:
     folder = ROOT / name
     spec = read_spec(folder)
     cls = model_class(spec)
-    weights = load_weights(folder, spec, cls, dtype=torch.float32, device=torch.device("cpu"))
+    weights = load_weights(folder, cls.weight_shapes(spec), dtype=torch.float32, device=torch.device("cpu"))
     facts = json.loads((folder / "golden.json").read_text())
     return Case(name, folder, load_file(folder / "golden.safetensors"), facts, cls(spec, weights))
 
