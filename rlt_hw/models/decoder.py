@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from rlt_hw.models.interface import Attend, State, Tokens
 from rlt_hw.models.layers import rotary_angles
-from rlt_hw.models.spec import ModelSpec, Stage
+from rlt_hw.models.spec import ModelSpec
 
 Weights = MutableMapping[str, torch.Tensor]
 
@@ -24,9 +24,6 @@ class LoopedDecoder:
         self.unembedding = self.embedding if spec.tie_embeddings else weights.pop("lm_head.weight")
         self.norm = weights.pop("model.norm.weight")
 
-    def stages(self) -> Sequence[Stage]:
-        return (Stage.RECURRENT,)
-
     def angles(self, positions: torch.Tensor) -> State:
         return rotary_angles(positions, self.spec.head_dim, self.spec.rope.theta, self.embedding.dtype)
 
@@ -35,6 +32,9 @@ class LoopedDecoder:
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         return F.linear(hidden, self.unembedding).float()
+
+    def latent(self, state: State) -> torch.Tensor:
+        return state[0]
 
 
 def decoder_shapes(spec: ModelSpec, norms: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -6,16 +6,32 @@ earlier tokens only through `Attend`, which writes the new keys and values and a
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 
-from rlt_hw.models.spec import ModelSpec, Stage
+from rlt_hw.models.spec import ModelSpec
 
 State = tuple[torch.Tensor, ...]
 """What a token carries between loops: float tensors [tokens, ...], the output first."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the loops of tokens start, for families whose start state is not the embedding.
+
+    seeds: uint64 [tokens], host; together with the position they determine a random state.
+    zero: bool [tokens], start from zero instead. given: bool [tokens], start from `states`
+    [tokens, hidden] instead, which is None where no token does.
+    """
+
+    seeds: np.ndarray
+    zero: np.ndarray
+    given: np.ndarray
+    states: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -25,6 +41,7 @@ class Tokens:
     ids: torch.Tensor
     positions: torch.Tensor
     angles: State
+    start: Start
 
 
 class Attend(Protocol):
@@ -49,9 +66,16 @@ class ExitRule(Protocol):
         """The memory of rows that have run no loop; `states` are their states at that point."""
 
     def update(
-        self, memory: State, states: State, thresholds: torch.Tensor
+        self,
+        memory: State,
+        states: State,
+        thresholds: torch.Tensor,
+        logits: Callable[[], torch.Tensor],
     ) -> tuple[torch.Tensor, State]:
-        """After a loop: (bool [rows], the new memory). thresholds: float32 [rows]."""
+        """After a loop: (bool [rows], the new memory).
+
+        thresholds: float32 [rows]. logits(): what the head would say now, float32 [rows, vocab].
+        """
 
 
 class LoopedModel(Protocol):
@@ -80,7 +104,8 @@ class LoopedModel(Protocol):
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits, float32 [tokens, vocab]."""
 
-    def exit_rule(self, name: str) -> ExitRule: ...
+    def exit_rule(self, name: str) -> ExitRule:
+        """One of `spec.exit_rules`."""
 
-    def stages(self) -> Sequence[Stage]:
-        """The stages that own layers, in order."""
+    def latent(self, state: State) -> torch.Tensor:
+        """[tokens, hidden]: what a warm-started next token starts from."""

@@ -3,6 +3,7 @@ after every loop, a learned exit gate (arXiv:2510.25741)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -90,7 +91,11 @@ class GateRule:
         return (states[0].new_ones(states[0].shape[0], dtype=torch.float32),)
 
     def update(
-        self, memory: State, states: State, thresholds: torch.Tensor
+        self,
+        memory: State,
+        states: State,
+        thresholds: torch.Tensor,
+        logits: Callable[[], torch.Tensor],
     ) -> tuple[torch.Tensor, State]:
         survival = memory[0] * torch.sigmoid(-self._gate(states[0]))
         return 1.0 - survival >= thresholds, (survival,)

@@ -85,19 +85,21 @@ class StageIndex:
         return batch, torch.from_numpy(slots).to(self._device)
 
 
-def skipped_planes(
-    rows: Rows, group: KVGroup, depth: np.ndarray, limit: np.ndarray, num_pages: int, page_size: int
+def unwritten_planes(
+    rows: Rows, group: KVGroup, ran: np.ndarray, limit: np.ndarray, num_pages: int, page_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat slots (source, target) that give loops depth..limit-1 the KV of loop depth - 1.
+    """Flat slots (source, target) that complete the planes of tokens that left early.
 
-    depth, limit: loops run and loops that must be readable, by row.
+    A plane that loops ran..limit-1 read and loops 0..ran-1 did not write takes the KV of loop
+    ran - 1. ran, limit: loops run, and loops that must be readable, by row.
     """
     plane_of = np.asarray(group.plane_of_loop, np.int64)
-    token_depth, token_limit = depth[rows.row], limit[rows.row]
-    copies = np.maximum(token_limit - token_depth, 0)
+    written = np.maximum.accumulate(plane_of)[ran - 1]
+    needed = np.maximum.accumulate(plane_of)[limit - 1]
+    copies = (needed - written)[rows.row]
     token = np.repeat(np.arange(len(rows.row)), copies)
     nth = np.arange(len(token)) - np.repeat(np.cumsum(copies) - copies, copies)
     slots, plane_slots = rows.slots(page_size)[token], num_pages * page_size
-    source = plane_of[token_depth[token] - 1] * plane_slots + slots
-    target = plane_of[token_depth[token] + nth] * plane_slots + slots
+    source = plane_of[ran - 1][rows.row][token] * plane_slots + slots
+    target = (written[rows.row][token] + 1 + nth) * plane_slots + slots
     return source, target

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rlt_hw.runtime.step import StartMode
+
 
 @dataclass
 class Request:
@@ -13,7 +15,9 @@ class Request:
 
     prompt: int64 [tokens]. max_tokens: new tokens at most. stop_ids: ids that end it in
     addition to the engine's stop set. seed: for the counter-based sampler.
-    min_loops, max_loops, threshold: the loop limits; threshold is infinite for fixed depth.
+    min_loops, max_loops, rule, threshold: loop limits and exit rule (its number in the
+    spec); threshold is infinite for fixed depth. start_mode, start_states: see `StartMode`;
+    float32 [positions, hidden], by absolute position.
     generated, depths: tokens produced before a preemption and the exit depth of every known
     token but the last, kept so that a resumed request repeats its own past exactly.
     """
@@ -31,8 +35,10 @@ class Request:
     logprobs: int = -1
     min_loops: int = 1
     max_loops: int = 1
+    rule: int = 0
     threshold: float = float("inf")
-    zero_state: bool = False
+    start_mode: StartMode = StartMode.RANDOM
+    start_states: np.ndarray | None = None
     generated: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     depths: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     order: int = -1

@@ -7,38 +7,33 @@ next plan's `source` does not name is gone with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 
 from rlt_hw.backends.kv.interface import KVCache, KVGeometry
-from rlt_hw.models.interface import Attend, LoopedModel, State, Tokens
+from rlt_hw.models.interface import Attend, LoopedModel, Start, State, Tokens
 from rlt_hw.models.spec import KVLayout, Stage
 from rlt_hw.runtime.attention import PhasedAttention
-from rlt_hw.runtime.index import Rows, StageIndex, skipped_planes
-from rlt_hw.runtime.sampler import Sampler
+from rlt_hw.runtime.exits import Exits
+from rlt_hw.runtime.index import Rows, StageIndex, unwritten_planes
+from rlt_hw.runtime.sampler import Sampler, Samples
+from rlt_hw.runtime.starts import Starts
 from rlt_hw.runtime.step import SamplingRows, StepPlan, StepResult
 
 
 @dataclass
 class Flight:
-    """What the rows of the last plan carry between loops.
-
-    state: per token. memory: the exit rule's, per row, empty where no row was gated.
-    held: per row, the state whose exit was selected while the loops go on; chosen: int32 [rows],
-    the loops that state had run, 0 while nothing was selected.
-    """
+    """The rows of a plan and the state of their tokens between loops."""
 
     rows: Rows
     state: State
-    memory: State
-    held: State
-    chosen: torch.Tensor
+    angles: State
 
 
 class StageAttention:
-    """`Attend` for one stage: writes new keys and values, then attends."""
+    """`Attend` for one stage at one loop: writes new keys and values, then attends."""
 
     def __init__(
         self, cache: KVCache, attention: PhasedAttention, group: str, slots: torch.Tensor
@@ -70,188 +65,141 @@ class Runner:
         self._model, self._cache, self._geometry = model, cache, geometry
         self._attention, self._sampler = attention, sampler
         self._groups = {group.stage: group for group in geometry.groups}
-        self._selects = layout is KVLayout.FULL
-        self._fills = layout is KVLayout.LAST_EXITED
-        self._rule = model.exit_rule(model.spec.exit_rules[0]) if model.spec.exit_rules else None
+        rules = [model.exit_rule(name) for name in model.spec.exit_rules]
+        self._exits = Exits(rules, selects=layout is KVLayout.FULL, device=geometry.device)
+        self._starts = Starts(geometry.device)
         self._flight: Flight | None = None
 
     @torch.inference_mode()
     def step(self, plan: StepPlan) -> StepResult:
-        """Run a plan. On an exception the cache's pages hold undefined data for the plan's rows."""
-        rows = Rows.build(plan.start, plan.length, plan.page_table)
-        positions = self._to_device(rows.position)
-        angles = self._model.angles(positions)
-        tokens = Tokens(self._to_device(plan.token_ids), positions, angles)
-        flight = self._board(plan, rows, tokens)
-        leaves = self._loop(plan, rows, angles, flight)
-        self._flight = flight
-        end = plan.loop + plan.loops
-        exited = (end >= plan.limit) | (leaves & (end >= plan.min_loops))
-        depth = self._depths(end, flight)
-        if self._fills and (exited & (end < plan.depth)).any():
-            self._fill(plan, rows, exited, end)
-        token, bad, logprobs = self._finish(plan, rows, angles, flight, exited)
-        return StepResult(exited, depth, token, bad, logprobs)
+        """Run a plan. After an exception call `reset`; the plan's rows are lost."""
+        flight = self._flight = self._board(plan)
+        self._exits.board(plan, self._last_states)
+        index = self._index(Stage.RECURRENT, flight.rows)
+        for loop in range(plan.loops):
+            attend = self._attend_at(Stage.RECURRENT, index, plan.loop + loop)
+            flight.state = self._model.recurrent(flight.state, flight.angles, attend)
+            self._exits.update(plan, plan.loop + loop + 1, self._last_states, self._logits_now)
+        ran = plan.loop + plan.loops
+        exited = (ran >= plan.limit) | self._exits.leaving(plan, ran)
+        self._fill(plan, exited, ran)
+        token, bad = np.full(plan.rows, -1, np.int64), np.zeros(plan.rows, bool)
+        logprobs = None
+        samples, yields = self._finish(plan, exited)
+        if samples is not None:
+            token[yields], bad[yields] = samples.token, samples.bad
+            logprobs = samples.by_row(yields)
+        return StepResult(exited, self._exits.depth(ran), token, bad, logprobs)
 
     def reset(self) -> None:
         """Forget what is in flight."""
         self._flight = None
+        self._exits.reset()
 
-    def _board(self, plan: StepPlan, rows: Rows, tokens: Tokens) -> Flight:
-        """The flight at the start of a step: survivors of the last one and fresh rows."""
-        fresh = np.flatnonzero(plan.source < 0)
-        old = np.flatnonzero(plan.source >= 0)
-        state: State = ()
-        if len(fresh):
-            state = self._prelude(rows, fresh, tokens)
+    def _board(self, plan: StepPlan) -> Flight:
+        """The flight at the start of a step: survivors of the last one, and fresh rows."""
+        rows = Rows.build(plan.start, plan.length, plan.page_table)
+        positions = self._to_device(rows.position)
+        angles = self._model.angles(positions)
+        fresh, old = np.flatnonzero(plan.source < 0), np.flatnonzero(plan.source >= 0)
+        parts = []
         if len(old):
             assert self._flight is not None
-            state = self._merge(rows, fresh, old, plan.source[old], state, self._flight)
-        return self._carry(plan, rows, old, state)
+            kept = self._to_device(self._flight.rows.tokens_of(plan.source[old]))
+            parts.append(tuple(part.index_select(0, kept) for part in self._flight.state))
+        if len(fresh):
+            tokens = Tokens(self._to_device(plan.token_ids), positions, angles, self._starts(plan, rows))
+            parts.append(self._prelude(rows, fresh, tokens))
+        packed = np.concatenate((rows.tokens_of(old), rows.tokens_of(fresh)))
+        return Flight(rows, self._in_order(parts, packed), angles)
 
     def _prelude(self, rows: Rows, fresh: np.ndarray, tokens: Tokens) -> State:
-        if len(fresh) < len(rows.length):
-            picked = self._to_device(rows.tokens_of(fresh))
-            angles = tuple(angle[picked] for angle in tokens.angles)
-            tokens = Tokens(tokens.ids[picked], tokens.positions[picked], angles)
-        group = rows.subset(fresh)
-        return self._model.prelude(tokens, self._attend(Stage.PRELUDE, group, np.zeros_like(fresh)))
-
-    def _merge(
-        self, rows: Rows, fresh: np.ndarray, old: np.ndarray, source: np.ndarray, state: State, last: Flight
-    ) -> State:
-        kept = self._to_device(last.rows.tokens_of(source))
-        survivors = tuple(part.index_select(0, kept) for part in last.state)
-        if not len(fresh):
-            order = rows.tokens_of(old)
-            if np.array_equal(order, np.arange(len(order))):
-                return survivors
-        packed = np.concatenate((rows.tokens_of(old), rows.tokens_of(fresh)))
-        where = self._to_device(np.argsort(packed))
-        parts = zip(survivors, state, strict=True) if state else ((part,) for part in survivors)
-        return tuple(torch.cat(pair).index_select(0, where) for pair in parts)
-
-    def _carry(self, plan: StepPlan, rows: Rows, old: np.ndarray, state: State) -> Flight:
-        flight = Flight(rows, state, (), (), torch.empty(0))
-        if self._rule is None or not plan.gated.any():
-            return flight
-        last = self._last_states(rows, state)
-        flight.memory = self._rule.begin(last)
-        flight.chosen = torch.zeros(plan.rows, dtype=torch.int32, device=self._geometry.device)
-        flight.held = last if self._selects else ()
-        before = self._flight
-        if len(old) and before is not None and before.memory:
-            to, source = self._to_device(old), self._to_device(plan.source[old])
-
-            def carry(now: State, prior: State) -> State:
-                pairs = zip(now, prior, strict=True)
-                return tuple(new.index_copy(0, to, old.index_select(0, source)) for new, old in pairs)
-
-            flight.memory = carry(flight.memory, before.memory)
-            flight.held = carry(flight.held, before.held)
-            (flight.chosen,) = carry((flight.chosen,), (before.chosen,))
-        return flight
-
-    def _loop(self, plan: StepPlan, rows: Rows, angles: State, flight: Flight) -> np.ndarray:
-        """Run the plan's loops in place; bool [rows], the exit rule says to leave after the last."""
-        gated = bool(plan.gated.any())
-        thresholds = self._to_device(plan.threshold) if gated else None
-        index = self._index(Stage.RECURRENT, rows)
-        leaves = None
-        for loop in range(plan.loops):
-            attend = self._attend_at(Stage.RECURRENT, index, plan.loop + loop)
-            flight.state = self._model.recurrent(flight.state, angles, attend)
-            if thresholds is not None and self._rule is not None:
-                last = self._last_states(rows, flight.state)
-                leaves, flight.memory = self._rule.update(flight.memory, last, thresholds)
-                if self._selects:
-                    self._hold(plan, flight, last, leaves, plan.loop + loop + 1)
-        if leaves is None or self._selects:
-            return np.zeros(plan.rows, bool)
-        return leaves.cpu().numpy() & plan.gated
-
-    def _hold(
-        self, plan: StepPlan, flight: Flight, last: State, leaves: torch.Tensor, ran: np.ndarray
-    ) -> None:
-        """Remember the state of rows whose exit is selected by this loop."""
-        eligible = self._to_device(plan.gated & (ran >= plan.min_loops))
-        now = leaves & eligible & (flight.chosen == 0)
-        flight.chosen = torch.where(now, self._to_device(ran.astype(np.int32)), flight.chosen)
-        flight.held = tuple(
-            torch.where(now[:, None], new, held) for new, held in zip(last, flight.held, strict=True)
+        attend = self._attend(Stage.PRELUDE, rows.subset(fresh), np.zeros_like(fresh))
+        if len(fresh) == len(rows.length):
+            return self._model.prelude(tokens, attend)
+        host = rows.tokens_of(fresh)
+        picked = self._to_device(host)
+        start = tokens.start
+        chosen = Tokens(
+            tokens.ids[picked],
+            tokens.positions[picked],
+            _at(tokens.angles, picked),
+            Start(
+                start.seeds[host],
+                start.zero[host],
+                start.given[host],
+                None if start.states is None else start.states[picked],
+            ),
         )
+        return self._model.prelude(chosen, attend)
 
-    def _depths(self, end: np.ndarray, flight: Flight) -> np.ndarray:
-        if not (self._selects and flight.held):
-            return end
-        chosen = flight.chosen.cpu().numpy()
-        return np.where(chosen > 0, chosen, end)
+    def _in_order(self, parts: list[State], packed: np.ndarray) -> State:
+        """Concatenate states whose tokens are `packed` (token indices), in order of the tokens."""
+        state = parts[0] if len(parts) == 1 else tuple(torch.cat(pair) for pair in zip(*parts, strict=True))
+        if (np.diff(packed) == 1).all():
+            return state
+        return _at(state, self._to_device(np.argsort(packed)))
 
-    def _fill(self, plan: StepPlan, rows: Rows, exited: np.ndarray, end: np.ndarray) -> None:
-        """Give the loops a row skipped the KV of the loop it left at."""
-        short = np.flatnonzero(exited & (end < plan.depth))
+    def _fill(self, plan: StepPlan, exited: np.ndarray, ran: np.ndarray) -> None:
+        """Give the planes that deeper loops will read, and no loop wrote, the newest loop's KV."""
+        short = np.flatnonzero(exited & (ran < plan.depth))
+        if not len(short):
+            return
+        assert self._flight is not None
         group = self._groups[Stage.RECURRENT]
-        source, target = skipped_planes(
-            rows.subset(short),
-            group,
-            end[short],
-            plan.depth[short],
-            self._geometry.num_pages,
-            self._geometry.page_size,
-        )
+        slots = self._flight.rows.subset(short)
+        pages, size = self._geometry.num_pages, self._geometry.page_size
+        source, target = unwritten_planes(slots, group, ran[short], plan.depth[short], pages, size)
         self._cache.copy(group.name, self._to_device(source), self._to_device(target))
 
-    def _finish(
-        self, plan: StepPlan, rows: Rows, angles: State, flight: Flight, exited: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[float, np.ndarray, np.ndarray]] | None]:
+    def _finish(self, plan: StepPlan, exited: np.ndarray) -> tuple[Samples | None, np.ndarray]:
         """Coda for the rows that leave, head and sampling for those that yield a token."""
-        token, bad = np.full(plan.rows, -1, np.int64), np.zeros(plan.rows, bool)
+        flight = self._flight
+        assert flight is not None
         yields = np.flatnonzero(exited & plan.sample)
-        leaving = np.flatnonzero(exited) if Stage.CODA in self._groups else yields
+        leaving = np.flatnonzero(exited)
+        self._starts.keep(plan, leaving, lambda: self._model.latent(self._last_states(leaving)))
+        if Stage.CODA not in self._groups:
+            leaving = yields
         if not len(leaving):
-            return token, bad, None
-        hidden = self._coda(rows, leaving, yields, angles, self._selected(rows, flight))
+            return None, yields
+        state = self._exits.select(flight.state, flight.rows.last)
+        hidden = self._coda(flight.rows, leaving, yields, state)
         if not len(yields):
-            return token, bad, None
-        samples = self._sampler(self._model.head(hidden), _pick(plan.sampling, yields))
-        token[yields], bad[yields] = samples.token, samples.bad
-        logprobs = None
-        if samples.logprobs is not None:
-            pairs = zip(yields.tolist(), samples.logprobs, strict=True)
-            logprobs = {row: found for row, found in pairs if found is not None}
-        return token, bad, logprobs
+            return None, yields
+        return self._sampler(self._model.head(hidden), _pick(plan.sampling, yields)), yields
 
-    def _selected(self, rows: Rows, flight: Flight) -> State:
-        """The state with the last token of each row replaced by the one its exit selected."""
-        if not flight.held:
-            return flight.state
-        last = self._to_device(rows.last)
-        chosen = (flight.chosen > 0)[:, None]
-        return tuple(
-            part.index_copy(0, last, torch.where(chosen, held, part[last]))
-            for part, held in zip(flight.state, flight.held, strict=True)
-        )
-
-    def _coda(
-        self, rows: Rows, leaving: np.ndarray, yields: np.ndarray, angles: State, state: State
-    ) -> torch.Tensor:
+    def _coda(self, rows: Rows, leaving: np.ndarray, yields: np.ndarray, state: State) -> torch.Tensor:
         """Head inputs of the yielding rows' last tokens. With coda layers every token of a
         leaving row runs, because later tokens read its keys and values there."""
+        assert self._flight is not None
         if Stage.CODA in self._groups:
             group = rows.subset(leaving)
-            picked, attend = rows.tokens_of(leaving), self._attend(Stage.CODA, group, np.zeros_like(leaving))
-            outputs = group.last[np.searchsorted(leaving, yields)]
+            picked, outputs = rows.tokens_of(leaving), group.last[np.searchsorted(leaving, yields)]
+            attend = self._attend(Stage.CODA, group, np.zeros_like(leaving))
         else:
-            picked, attend, outputs = rows.last[yields], _no_layers, np.arange(len(yields))
+            picked, outputs, attend = rows.last[yields], np.arange(len(yields)), _no_layers
         at = self._to_device(picked)
-        parts, turned = tuple(part[at] for part in state), tuple(angle[at] for angle in angles)
-        return self._model.coda(parts, turned, attend)[self._to_device(outputs)]
+        hidden = self._model.coda(_at(state, at), _at(self._flight.angles, at), attend)
+        return hidden if len(outputs) == len(picked) else hidden[self._to_device(outputs)]
 
-    def _last_states(self, rows: Rows, state: State) -> State:
-        if len(rows.row) == len(rows.length):
-            return state
-        last = self._to_device(rows.last)
-        return tuple(part.index_select(0, last) for part in state)
+    def _last_states(self, rows: np.ndarray) -> State:
+        """The newest states of some rows' last tokens."""
+        assert self._flight is not None
+        last = self._flight.rows.last[rows]
+        if len(last) == len(self._flight.rows.row):
+            return self._flight.state
+        return _at(self._flight.state, self._to_device(last))
+
+    def _logits_now(self, rows: np.ndarray) -> torch.Tensor:
+        """What the head would say if these rows left now; their coda entries are provisional."""
+        assert self._flight is not None
+        flight = self._flight
+        ends = flight.rows.start[rows] + flight.rows.length[rows] - 1
+        single = Rows.build(ends, np.ones_like(ends), flight.rows.page_table[rows])
+        at = self._to_device(flight.rows.last[rows])
+        attend = self._attend(Stage.CODA, single, np.zeros_like(rows))
+        return self._model.head(self._model.coda(_at(flight.state, at), _at(flight.angles, at), attend))
 
     def _index(self, stage: Stage, rows: Rows) -> StageIndex:
         geometry = self._geometry
@@ -277,6 +225,10 @@ class Runner:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self._geometry.device)
 
 
+def _at(state: State, tokens: torch.Tensor) -> State:
+    return tuple(part.index_select(0, tokens) for part in state)
+
+
 def _no_layers(
     layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
@@ -284,5 +236,6 @@ def _no_layers(
 
 
 def _pick(sampling: SamplingRows, rows: np.ndarray) -> SamplingRows:
-    values = {field.name: getattr(sampling, field.name)[rows] for field in fields(SamplingRows)}
-    return SamplingRows(**values)
+    return replace(
+        sampling, **{field.name: getattr(sampling, field.name)[rows] for field in fields(SamplingRows)}
+    )

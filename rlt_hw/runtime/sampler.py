@@ -23,6 +23,13 @@ class Samples:
     bad: np.ndarray
     logprobs: list[tuple[float, np.ndarray, np.ndarray] | None] | None
 
+    def by_row(self, rows: np.ndarray) -> dict[int, tuple[float, np.ndarray, np.ndarray]] | None:
+        """The log-probabilities that were asked for, by the row numbers given."""
+        if self.logprobs is None:
+            return None
+        pairs = zip(rows.tolist(), self.logprobs, strict=True)
+        return {row: found for row, found in pairs if found is not None}
+
 
 class Sampler:
     """Greedy at temperature 0; otherwise temperature, then top-k, then top-p, then one draw.

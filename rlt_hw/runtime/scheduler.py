@@ -16,7 +16,7 @@ from rlt_hw.errors import CapacityError, ConfigError
 from rlt_hw.runtime.kv_manager import KVManager, pages_for
 from rlt_hw.runtime.request import Request
 from rlt_hw.runtime.slots import Slots
-from rlt_hw.runtime.step import SamplingRows, StepPlan, StepResult
+from rlt_hw.runtime.step import SamplingRows, StartMode, StepPlan, StepResult
 
 
 @dataclass(frozen=True)
@@ -203,18 +203,18 @@ class Scheduler:
     def _wanted(self, idle: np.ndarray) -> np.ndarray:
         """Tokens each idle slot could run as one row.
 
-        A request that may leave early repeats its generated tokens one by one after a
-        preemption, each to the depth it had; its prompt always runs at full depth.
+        A request that may leave early, or starts a token from the one before, repeats its
+        generated tokens one by one after a preemption; its prompt always runs at full depth.
         """
         slots = self.slots
         remaining = slots.known[idle] - slots.computed[idle]
         if self.config.sequential:
             return np.minimum(remaining, 1)
-        if self.config.selects_output:
-            return remaining
         of_prompt = slots.prompt[idle] - slots.computed[idle]
-        adaptive = np.isfinite(slots.threshold[idle])
-        return np.where(adaptive & (remaining > of_prompt), np.maximum(of_prompt, 1), remaining)
+        one_by_one = slots.start_mode[idle] >= StartMode.WARM
+        if not self.config.selects_output:
+            one_by_one |= np.isfinite(slots.threshold[idle])
+        return np.where(one_by_one & (remaining > of_prompt), np.maximum(of_prompt, 1), remaining)
 
     def _build(self, rows: np.ndarray) -> StepPlan:
         slots = self.slots
@@ -234,16 +234,20 @@ class Scheduler:
             serial=slots.serial[rows],
             start=start,
             length=length,
+            prompt=slots.prompt[rows],
             loop=loop,
             source=np.where(loop > 0, slots.row[rows], -1),
             limit=limit,
             min_loops=slots.min_loops[rows],
             depth=depth,
             gated=gated,
+            rule=slots.rule[rows],
             threshold=slots.threshold[rows],
             sample=sample,
             token_ids=slots.tokens[rows[token_row], start[token_row] + offset].astype(np.int64),
             page_table=self.kv.page_table[rows, : int(pages_for(width, self.kv.page_size))],
+            start_mode=slots.start_mode[rows],
+            given=self._given(rows, start, length, loop),
             sampling=SamplingRows(
                 temperature=slots.temperature[rows],
                 top_k=slots.top_k[rows],
@@ -254,6 +258,19 @@ class Scheduler:
                 logprobs=slots.logprobs[rows],
             ),
         )
+
+    def _given(
+        self, rows: np.ndarray, start: np.ndarray, length: np.ndarray, loop: np.ndarray
+    ) -> dict[int, np.ndarray]:
+        """Start states that came with the requests of fresh rows, by row."""
+        modes = self.slots.start_mode[rows]
+        wanted = (modes == StartMode.GIVEN) | (modes == StartMode.WARM_GIVEN)
+        found = {}
+        for row in np.flatnonzero(wanted & (loop == 0)).tolist():
+            request = self.slots.requests[rows[row]]
+            assert request is not None and request.start_states is not None
+            found[row] = request.start_states[start[row] : start[row] + length[row]]
+        return found
 
     def _exits(
         self, rows: np.ndarray, start: np.ndarray, sample: np.ndarray, depth: np.ndarray

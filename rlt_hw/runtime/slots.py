@@ -31,7 +31,9 @@ class Slots:
         self.min_tokens = np.zeros(count, np.int32)
         self.min_loops = np.ones(count, np.int32)
         self.max_loops = np.ones(count, np.int32)
+        self.rule = np.zeros(count, np.int8)
         self.threshold = np.full(count, np.inf, np.float32)
+        self.start_mode = np.zeros(count, np.int8)
         self.temperature = np.zeros(count, np.float32)
         self.top_k = np.zeros(count, np.int32)
         self.top_p = np.ones(count, np.float32)
@@ -69,7 +71,9 @@ class Slots:
         self.min_tokens[slot] = request.min_tokens
         self.min_loops[slot] = request.min_loops
         self.max_loops[slot] = request.max_loops
+        self.rule[slot] = request.rule
         self.threshold[slot] = request.threshold
+        self.start_mode[slot] = request.start_mode
         self.temperature[slot] = request.temperature
         self.top_k[slot] = request.top_k
         self.top_p[slot] = request.top_p

@@ -7,9 +7,26 @@ token come first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
+
+
+class StartMode(IntEnum):
+    """What a token's loops start from, in families that do not start from the embedding.
+
+    RANDOM: a state drawn from the request's seed and the position. ZERO: zeros. GIVEN: states that
+    came with the request. WARM: the previous position's latent, and in the prompt RANDOM.
+    WARM_GIVEN: likewise, and in the prompt GIVEN.
+    """
+
+    RANDOM = 0
+    ZERO = 1
+    GIVEN = 2
+    WARM = 3
+    WARM_GIVEN = 4
 
 
 @dataclass(frozen=True)
@@ -36,13 +53,15 @@ class StepPlan:
     that leave. int32 [rows] unless said otherwise.
 
     slot: the request's slot. serial: int64, tells a reused slot from its former owner.
-    start: absolute position of the row's first token. length: its tokens.
+    start: absolute position of the row's first token. length: its tokens. prompt: tokens of the
+    request's prompt.
     loop: loops its tokens have run (0: fresh). source: its row in the previous plan, -1 if fresh.
     limit: it leaves after this many loops. min_loops: it may not leave before.
     depth: loops the request may use at most; planes up to it must be valid when the row leaves.
-    gated: bool, the exit rule applies. threshold: float32, of the rule.
+    gated: bool, an exit rule applies: number `rule` (int8) of the spec, with float32 `threshold`.
     sample: bool, the row ends at the request's last known token, so leaving yields a new one.
     token_ids: int64 [tokens], packed in row order. page_table: int32 [rows, pages].
+    start_mode: int8, a `StartMode`. given: start states [length, hidden] of GIVEN rows, by row.
     """
 
     loops: int
@@ -50,16 +69,20 @@ class StepPlan:
     serial: np.ndarray
     start: np.ndarray
     length: np.ndarray
+    prompt: np.ndarray
     loop: np.ndarray
     source: np.ndarray
     limit: np.ndarray
     min_loops: np.ndarray
     depth: np.ndarray
     gated: np.ndarray
+    rule: np.ndarray
     threshold: np.ndarray
     sample: np.ndarray
     token_ids: np.ndarray
     page_table: np.ndarray
+    start_mode: np.ndarray
+    given: Mapping[int, np.ndarray]
     sampling: SamplingRows
 
     @property

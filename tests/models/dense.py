@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
-from rlt_hw.models.interface import Attend, LoopedModel, State, Tokens
+from rlt_hw.models.interface import Attend, LoopedModel, Start, State, Tokens
 from rlt_hw.models.spec import KVLayout, Stage
 
 
@@ -59,6 +60,12 @@ def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch
     return torch.einsum("hqk,khd->qhd", weights, value.double()).to(query.dtype)
 
 
+def seeded(tokens: int, seed: int = 0) -> Start:
+    """Random start states of one request, for the families that have them."""
+    none = np.zeros(tokens, bool)
+    return Start(np.full(tokens, seed, np.uint64), none, none)
+
+
 @dataclass
 class Trace:
     """Everything a forward pass computed. loops: the state after each loop."""
@@ -78,13 +85,14 @@ def forward(
     loops: int | None = None,
     cache: DenseCache | None = None,
     position: int = 0,
+    start: Start | None = None,
 ) -> Trace:
     """Run tokens at full depth after what `cache` holds."""
     cache = cache or DenseCache()
     ids = torch.as_tensor(ids, dtype=torch.int64).flatten()
     positions = torch.arange(position, position + len(ids))
     angles = model.angles(positions)
-    state = start = model.prelude(Tokens(ids, positions, angles), cache.attend(Stage.PRELUDE, 0))
+    state = start = model.prelude(Tokens(ids, positions, angles, start or seeded(len(ids))), cache.attend(Stage.PRELUDE, 0))
     states = []
     for loop in range(loops or model.spec.loops):
         state = model.recurrent(state, angles, cache.attend(Stage.RECURRENT, loop))
@@ -156,7 +164,7 @@ def _run(
     threshold, low, depth = bounds
     positions = torch.arange(position, position + len(ids))
     angles = model.angles(positions)
-    state = model.prelude(Tokens(torch.tensor(ids), positions, angles), cache.attend(Stage.PRELUDE, 0))
+    state = model.prelude(Tokens(torch.tensor(ids), positions, angles, seeded(len(ids))), cache.attend(Stage.PRELUDE, 0))
     left, survival, chosen = 0.0, 1.0, None
     for loop in range(depth):
         plane = 0 if layout is KVLayout.SHARED else loop
