@@ -7,12 +7,19 @@ read from JSON. Nothing in this module looks at the machine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rlt_hw.devices.target import Target
+from rlt_hw.errors import ConfigError
 from rlt_hw.reasons import Rejection
+
+SCHEMA_VERSION = 1
+
+# An absolute path, a home folder, or a Windows drive; not a URL and not a device file.
+_PATH = re.compile(r"(?<![\w/.])(?:~|/(?!dev/|proc/|sys/)[\w.+-]+|[A-Za-z]:\\[\w.+-]+)(?:[/\\][\w.+@-]+)+")
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,11 @@ class TorchBuild:
 
 @dataclass(frozen=True)
 class Device:
-    """A target that is here. Memory in bytes; None where the vendor's tools did not say."""
+    """A target that is here. Memory in bytes; None where the vendor's tools did not say.
+
+    index: the index torch uses in this process, after the visibility variables.
+    features: instruction-set extensions of a CPU ("avx2", "amx_bf16"), partitioning of a GPU ("mig").
+    """
 
     target: Target
     index: int
@@ -45,6 +56,15 @@ class Device:
     driver: str | None = None
     runtime: str | None = None
     emulated: bool = False
+    features: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "target": str(self.target), "features": list(self.features)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Device:
+        fields = dict(data)
+        return cls(**{**fields, "target": Target.parse(data["target"]), "features": tuple(data["features"])})
 
 
 @dataclass(frozen=True)
@@ -72,9 +92,74 @@ class Environment:
         found = self.packages.get(package)
         return found.version if found else None
 
+    def devices_of(self, target: Target) -> tuple[Device, ...]:
+        return tuple(device for device in self.devices if device.target == target)
+
+    def redacted(self) -> Environment:
+        """The same environment without paths: values of variables and texts that name files.
+
+        Host names, user names and serial numbers are never recorded in the first place.
+        """
+        return replace(
+            self,
+            variables={name: _without_paths(value) for name, value in self.variables.items()},
+            packages={
+                name: replace(package, error=package.error and _without_paths(package.error))
+                for name, package in self.packages.items()
+            },
+            findings=tuple(
+                Rejection(finding.code, *(_without_paths(text) for text in _texts(finding)))
+                for finding in self.findings
+            ),
+        )
+
     def to_json(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "system": self.system,
+            "python": self.python,
+            "packages": {name: asdict(package) for name, package in sorted(self.packages.items())},
+            "torch": asdict(self.torch) if self.torch else None,
+            "devices": [device.to_json() for device in self.devices],
+            "drivers": dict(self.drivers),
+            "toolkits": dict(self.toolkits),
+            "variables": dict(self.variables),
+            "findings": [finding.to_json() for finding in self.findings],
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Environment:
-        raise NotImplementedError
+        """Read what `to_json` wrote. Raises ConfigError for another schema or a damaged record."""
+        if data.get("schema_version") != SCHEMA_VERSION:
+            raise _damaged(f"schema_version {data.get('schema_version')!r}")
+        try:
+            return cls(
+                system=data["system"],
+                python=data["python"],
+                packages={name: Package(**row) for name, row in data["packages"].items()},
+                torch=TorchBuild(**data["torch"]) if data["torch"] else None,
+                devices=tuple(Device.from_json(row) for row in data["devices"]),
+                drivers=dict(data["drivers"]),
+                toolkits=dict(data["toolkits"]),
+                variables=dict(data["variables"]),
+                findings=tuple(Rejection.from_json(row) for row in data["findings"]),
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise _damaged(f"{type(error).__name__}: {error}") from error
+
+
+def _texts(finding: Rejection) -> tuple[str, ...]:
+    return finding.subject, finding.found, finding.allowed, finding.remedy
+
+
+def _without_paths(text: str) -> str:
+    return _PATH.sub("<path>", text)
+
+
+def _damaged(found: str) -> ConfigError:
+    return ConfigError(
+        "environment record",
+        found=found,
+        allowed=f"what `rlt-hw probe --save FILE` writes, schema_version {SCHEMA_VERSION}",
+        remedy="Record it again with `rlt-hw probe --save FILE`.",
+    )
