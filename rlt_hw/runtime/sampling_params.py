@@ -17,7 +17,7 @@ from rlt_hw.reasons import Code
 from rlt_hw.runtime.loop_limits import LoopLimits, loop_limits
 
 INITIAL_STATES = ("random", "zero")
-MAX_SEED = 2**63 - 1
+MAX_SEED = 2**64 - 1
 MAX_LOGPROBS = 128
 
 
