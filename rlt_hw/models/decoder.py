@@ -4,6 +4,7 @@ checkpoints name their tensors alike."""
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +19,12 @@ Weights = MutableMapping[str, torch.Tensor]
 class LoopedDecoder:
     """Embedding, angles and head of a model whose only stage is the recurrent one."""
 
+    embedding_name = "model.embed_tokens.weight"
+    ignored_weights: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, spec: ModelSpec, weights: Weights) -> None:
         self.spec = spec
-        self.embedding = weights.pop("model.embed_tokens.weight")
+        self.embedding = weights.pop(self.embedding_name)
         self.unembedding = self.embedding if spec.tie_embeddings else weights.pop("lm_head.weight")
         self.norm = weights.pop("model.norm.weight")
 

@@ -12,7 +12,11 @@ from rlt_hw.reasons import Code
 if TYPE_CHECKING:
     from rlt_hw.models.interface import LoopedModel
 
-_CLASSES = {"ouro": "rlt_hw.models.ouro:Ouro", "nanbeige": "rlt_hw.models.nanbeige:Nanbeige"}
+_CLASSES = {
+    "ouro": "rlt_hw.models.ouro:Ouro",
+    "nanbeige": "rlt_hw.models.nanbeige:Nanbeige",
+    "huginn": "rlt_hw.models.huginn:Huginn",
+}
 
 
 def model_class(spec: ModelSpec) -> type[LoopedModel]:

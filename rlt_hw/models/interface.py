@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -82,6 +82,10 @@ class LoopedModel(Protocol):
     """A loaded model. All tensors live on one device; activations have the model's dtype."""
 
     spec: ModelSpec
+    embedding_name: ClassVar[str]
+    """Checkpoint name of the token embedding, which a tied head repeats."""
+    ignored_weights: ClassVar[tuple[str, ...]]
+    """Patterns of tensors that checkpoints may hold and the model computes itself."""
 
     @classmethod
     def weight_shapes(cls, spec: ModelSpec) -> dict[str, tuple[int, ...]]:

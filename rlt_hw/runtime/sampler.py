@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rlt_hw.runtime.philox import uniform
+from rlt_hw.philox import uniform
 from rlt_hw.runtime.step import SamplingRows
 
 

@@ -12,9 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from rlt_hw.models.config import read_spec
-from rlt_hw.models.families import model_class
 from rlt_hw.models.interface import LoopedModel
-from rlt_hw.models.weights import load_weights
+from rlt_hw.models.loading import load_model
 
 ROOT = Path(__file__).parent.parent / "golden"
 ATOL = 5e-4
@@ -42,10 +41,9 @@ class Case:
 def case(name: str) -> Case:
     folder = ROOT / name
     spec = read_spec(folder)
-    cls = model_class(spec)
-    weights = load_weights(folder, cls.weight_shapes(spec), dtype=torch.float32, device=torch.device("cpu"))
+    model = load_model(spec, folder, dtype=torch.float32, device=torch.device("cpu"))
     facts = json.loads((folder / "golden.json").read_text())
-    return Case(name, folder, load_file(folder / "golden.safetensors"), facts, cls(spec, weights))
+    return Case(name, folder, load_file(folder / "golden.safetensors"), facts, model)
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor, atol: float = ATOL) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlt_hw.runtime.philox import philox, uniform
+from rlt_hw.philox import philox, uniform
 
 ONES = 0xFFFFFFFF
 VECTORS = [

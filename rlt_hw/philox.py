@@ -30,14 +30,26 @@ def uniform(seed: np.ndarray, position: np.ndarray, stream: int = 0) -> np.ndarr
 
     seed: uint64 [n]; position: int64 [n]; `stream` separates uses (0: token sampling).
     """
-    words = _words(seed, position, np.full(len(seed), stream, np.uint64))
-    bits = (words[:, 0].astype(np.uint64) << np.uint64(20)) | (words[:, 1].astype(np.uint64) >> np.uint64(12))
+    words = _words(seed, position, stream, np.zeros(1, np.uint64))[:, 0]
+    high, low = words[:, 0].astype(np.uint64), words[:, 1].astype(np.uint64)
+    bits = (high << np.uint64(20)) | (low >> np.uint64(12))
     return (bits.astype(np.float64) + 0.5) / float(1 << 52)
 
 
-def _words(seed: np.ndarray, position: np.ndarray, stream: np.ndarray) -> np.ndarray:
-    seed, position = seed.astype(np.uint64), position.astype(np.uint64)
-    key = np.stack((seed & _LOW, seed >> _HALF), axis=-1).astype(np.uint32)
-    zero = np.zeros_like(position)
-    counter = np.stack((position & _LOW, position >> _HALF, stream, zero), axis=-1).astype(np.uint32)
-    return philox(counter, key)
+def uniform_block(seed: np.ndarray, position: np.ndarray, count: int, stream: int) -> np.ndarray:
+    """`count` float64 in (0, 1) for each (seed, position), [n, count], with 32 random bits each."""
+    blocks = np.arange(-(-count // 4), dtype=np.uint64)
+    words = _words(seed, position, stream, blocks).reshape(len(seed), -1)[:, :count]
+    return (words.astype(np.float64) + 0.5) / float(1 << 32)
+
+
+def _words(seed: np.ndarray, position: np.ndarray, stream: int, blocks: np.ndarray) -> np.ndarray:
+    """uint32 [n, blocks, 4]."""
+    seed, position = seed.astype(np.uint64)[:, None], position.astype(np.uint64)[:, None]
+    shape = (len(seed), len(blocks))
+
+    def stack(*columns: np.ndarray) -> np.ndarray:
+        return np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.uint32)
+
+    counter = stack(position & _LOW, position >> _HALF, np.uint64(stream), blocks[None])
+    return philox(counter, stack(seed & _LOW, seed >> _HALF))
