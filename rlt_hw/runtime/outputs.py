@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rlt_hw.runtime.reasoning import split_reasoning
+
 
 @dataclass(frozen=True)
 class TokenLogprobs:
@@ -47,7 +49,6 @@ class RequestOutput:
 
     text: None where the checkpoint has no tokenizer. exit_depths: loops that each generated
     token ran. finish_reason: None while it runs, then "stop", "length", "abort" or "error".
-    reasoning: the text inside `<think>`, which `text` leaves out; None where there is none.
     error: what went wrong, for finish_reason "error".
     """
 
@@ -59,12 +60,21 @@ class RequestOutput:
     finish_reason: str | None
     metrics: RequestMetrics
     logprobs: tuple[TokenLogprobs, ...] | None = None
-    reasoning: str | None = None
     error: str | None = None
 
     @property
     def finished(self) -> bool:
         return self.finish_reason is not None
+
+    @property
+    def reasoning(self) -> str | None:
+        """What a Thinking model thought, without its tags; None where there is none."""
+        return split_reasoning(self.text or "")[0]
+
+    @property
+    def answer(self) -> str | None:
+        """`text` without the reasoning."""
+        return None if self.text is None else split_reasoning(self.text)[1]
 
     @property
     def mean_exit_depth(self) -> float | None:
@@ -79,4 +89,5 @@ class RequestOutput:
             "time_per_token": self.metrics.time_per_token(len(self.token_ids)),
             "latency": self.metrics.latency,
         }
-        return data | {"mean_exit_depth": self.mean_exit_depth}
+        derived = ("reasoning", "answer", "mean_exit_depth")
+        return data | {name: getattr(self, name) for name in derived}
