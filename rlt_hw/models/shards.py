@@ -50,9 +50,9 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
             return read_header(single)
         if index.is_file():
             return _read_shards(folder, _weight_map(index))
+        _no_weights(folder)
     except OSError as error:
         raise io_error(folder, error) from error
-    _no_weights(folder)
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
@@ -150,23 +150,24 @@ def _weight_map(index: Path) -> Mapping[str, str]:
     except (UnicodeDecodeError, json.JSONDecodeError, TypeError, KeyError):
         valid = False
     if not valid:
-        fail(str(index), "no weight_map", "a JSON object with a weight_map of tensor to file name", _AGAIN)
+        fail(str(index), "no weight_map", "a weight_map of tensor to file name", _AGAIN)
     return mapping  # type: ignore[no-any-return]
 
 
 def _read_shards(folder: Path, weight_map: Mapping[str, str]) -> dict[str, StoredTensor]:
     names = sorted(set(weight_map.values()))
     paths = {name: _shard_path(folder, name) for name in names}
-    missing = [name for name, path in paths.items() if not path.is_file()]
+    missing = shorten(name for name, path in paths.items() if not path.is_file())
     if missing:
-        fail(str(folder), f"missing shards: {shorten(missing)}", f"the {len(names)} files {INDEX} names", _AGAIN)
+        fail(str(folder), f"missing shards: {missing}", f"the {len(names)} files {INDEX} names", _AGAIN)
     tensors: dict[str, StoredTensor] = {}
     wrong: list[str] = []
     for shard, path in paths.items():
         held = read_header(path)
         wrong += [f"{name} in both {tensors[name].path.name} and {shard}" for name in held if name in tensors]
         wrong += [f"{name} in {shard} but not in the index" for name in held if name not in weight_map]
-        wrong += [f"{name} not in {shard}" for name, at in weight_map.items() if at == shard and name not in held]
+        lost = [name for name, at in weight_map.items() if at == shard and name not in held]
+        wrong += [f"{name} not in {shard}" for name in lost]
         tensors |= held
     if wrong:
         fail(str(folder / INDEX), shorten(wrong), "an index that agrees with its shards", _AGAIN)
@@ -184,7 +185,9 @@ def _shard_path(folder: Path, name: str) -> Path:
         roots.append((folder.parent.parent / "blobs").resolve())
     plain = PurePosixPath(name).name == name and "\\" not in name and name not in ("", ".", "..")
     if not plain or not any(path.resolve().is_relative_to(root) for root in roots):
-        fail(str(folder / INDEX), f"shard {name!r}, outside the folder", "file names inside the folder", _AGAIN)
+        fail(
+            str(folder / INDEX), f"shard {name!r}, outside the folder", "file names inside the folder", _AGAIN
+        )
     if path.suffix != ".safetensors":
         fail(str(folder / INDEX), f"shard {name!r}", "safetensors files", "Use a safetensors checkpoint.")
     return path

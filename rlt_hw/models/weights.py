@@ -118,16 +118,21 @@ def _read(
     for name, at in source.items():
         by_path.setdefault(stored[at].path, []).append(name)
     for path, names in by_path.items():
-        try:
-            with safe_open(path, framework="pt", device="cpu") as file:
-                for name in names:
-                    yield name, file.get_tensor(source[name])
-        except OSError as error:
-            raise io_error(path, error) from error
-        except SafetensorError as error:
-            raise CheckpointError(
-                str(path), found=str(error), allowed="a safetensors file", remedy="Download the file again."
-            ) from error
+        with _reading(path), safe_open(path, framework="pt", device="cpu") as file:
+            for name in names:
+                yield name, file.get_tensor(source[name])
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise io_error(path, error) from error
+    except SafetensorError as error:
+        raise CheckpointError(
+            str(path), found=str(error), allowed="a safetensors file", remedy="Download the file again."
+        ) from error
 
 
 def _place(tensor: torch.Tensor, dtype: torch.dtype, device: torch.device, name: str) -> torch.Tensor:
@@ -152,7 +157,7 @@ def _matches(patterns: Sequence[str], name: str) -> bool:
 def _bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
     """A function to be told of bytes that were read."""
     if not wanted or not sys.stderr.isatty():
-        yield lambda count: None
+        yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

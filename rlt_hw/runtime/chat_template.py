@@ -78,7 +78,7 @@ class ChatTemplate:
 class Generation(Extension):
     """`{% generation %}…{% endgeneration %}` marks what an assistant wrote; here it only renders."""
 
-    tags = {"generation"}
+    tags = frozenset({"generation"})
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

@@ -27,7 +27,10 @@ _SPECIAL_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _BEGINS_WITH = {"ouro": None, "huginn": "<|begin_text|>"}
 """What a plain text of a family begins with; families not named follow their tokenizer_config."""
 
-_STOPS = {"ouro": ("<|endoftext|>", "<|im_end|>"), "huginn": ("<|begin_text|>", "<|end_text|>", "<|end_turn|>")}
+_STOPS = {
+    "ouro": ("<|endoftext|>", "<|im_end|>"),
+    "huginn": ("<|begin_text|>", "<|end_text|>", "<|end_turn|>"),
+}
 """Tokens that end a generation of a family, whatever the files list."""
 
 
@@ -46,8 +49,9 @@ class Tokenizer:
         self.special_tokens = _special_tokens(settings)
         self._begin = self._beginning()
         self._hidden = self._hidden_ids()
-        ids = [backend.token_to_id(text) for text in (*_STOPS.get(spec.family, ()), self._named("eos_token"))]
-        self.stop_token_ids = tuple(sorted({*stop_token_ids(folder, spec), *(i for i in ids if i is not None)}))
+        named = (*_STOPS.get(spec.family, ()), self.special_tokens.get("eos_token", ""))
+        ids = {backend.token_to_id(text) for text in named} - {None}
+        self.stop_token_ids = tuple(sorted(ids | {*stop_token_ids(folder, spec)}))
 
     @classmethod
     def from_folder(cls, folder: Path, spec: ModelSpec) -> Tokenizer:
@@ -57,12 +61,12 @@ class Tokenizer:
             _missing(folder)
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises plain Exception for every fault of the file
+        except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
             _fail(str(path), str(error), "a tokenizer.json of the tokenizers library")
         settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
         largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
         if largest >= spec.vocab_size:
-            _fail(str(path), f"token id {largest}", f"ids below the model's vocabulary size {spec.vocab_size}")
+            _fail(str(path), f"token id {largest}", f"ids below the vocabulary size {spec.vocab_size}")
         backend.no_padding()
         backend.no_truncation()
         return cls(folder, backend, settings, spec)
@@ -111,17 +115,13 @@ class Tokenizer:
     def _encode(self, text: str) -> list[int]:
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
-    def _named(self, name: str) -> str:
-        return self.special_tokens.get(name, "")
-
     def _beginning(self) -> list[int]:
-        text = _BEGINS_WITH.get(self._family, self._named("bos_token"))
-        if self._family not in _BEGINS_WITH and not self._settings.get("add_bos_token"):
-            return []
+        declared = self.special_tokens.get("bos_token") if self._settings.get("add_bos_token") else None
+        text = _BEGINS_WITH.get(self._family, declared)
         token = None if text is None else self._backend.token_to_id(text)
-        if token is None:
+        if text is None or token is None:
             return []
-        self.special_tokens["bos_token"] = str(text)
+        self.special_tokens["bos_token"] = text
         return [token]
 
     def _hidden_ids(self) -> frozenset[int]:
@@ -145,7 +145,7 @@ def stop_token_ids(folder: Path, spec: ModelSpec) -> tuple[int, ...]:
 
 def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
     found = {name: settings.get(name) for name in _SPECIAL_NAMES}
-    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in found.items()}
+    texts = {name: value["content"] if isinstance(value, dict) else value for name, value in found.items()}
     return {name: text for name, text in texts.items() if isinstance(text, str)}
 
 
