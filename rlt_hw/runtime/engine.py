@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from rlt_hw.registry import JointDecision
 from rlt_hw.runtime.assembly import Assembly, EngineOptions, assemble
 from rlt_hw.runtime.live import Live
 from rlt_hw.runtime.outputs import RequestOutput
-from rlt_hw.runtime.request import Request
 from rlt_hw.runtime.sampling_params import SamplingParams
 from rlt_hw.runtime.scheduler import Emission
 from rlt_hw.runtime.stats import EngineStats, StatsCollector
@@ -127,7 +125,7 @@ class Engine:
         try:
             while any(not self._live[name].finished for name in names):
                 self.step()
-            return [self._live[name].output() for name in names]
+            return [self.output(name) for name in names]
         finally:
             self._forget(names)
 
@@ -159,16 +157,25 @@ class Engine:
         self, prompt: Prompt, params: SamplingParams | None = None, *, request_id: str | None = None
     ) -> str:
         """Queue a request and return its id. Nothing is queued when this raises."""
+        self._require_open()
         params = params or SamplingParams()
-        request = self._request(prompt, params, request_id or next(self._names))
+        name = request_id or next(name for name in self._names if name not in self._live)
+        if name in self._live:
+            raise ConfigError(
+                "request_id",
+                found=f"{name!r}, which is in use",
+                allowed="an id whose output was released",
+                remedy="Choose another id, or release this one first.",
+            )
+        seed = next(self._seeds) if params.seed is None else params.seed
+        request, detokenizer = self._parts.request(name, prompt, params, seed)
         self._parts.scheduler.add(request)
-        live = Live(request, params, self._parts.detokenizer(params), time.perf_counter())
-        self._live[request.request_id] = live
+        self._live[name] = Live(request, detokenizer)
         self._stats.added(len(request.prompt))
-        return request.request_id
+        return name
 
-    def step(self) -> list[RequestOutput]:
-        """Advance everything by one step; outputs of the requests that grew or ended."""
+    def step(self) -> list[str]:
+        """Advance everything by one step; ids of the requests that grew or ended."""
         self._require_open()
         scheduler = self._parts.scheduler
         plan = scheduler.plan()
@@ -181,6 +188,12 @@ class Engine:
             return self._fail(plan, error)
         self._stats.step(plan, result)
         return [self._advance(emission, result) for emission in scheduler.apply(plan, result)]
+
+    def output(self, request_id: str) -> RequestOutput:
+        """What a request has produced so far."""
+        if request_id not in self._live:
+            raise ConfigError("request_id", found=repr(request_id), allowed="the id of a request not yet released")
+        return self._live[request_id].output()
 
     def abort(self, request_id: str) -> bool:
         """End a request now; its pages are free at once. False if it is not running."""
@@ -232,18 +245,6 @@ class Engine:
             raise
         return names
 
-    def _request(self, prompt: Prompt, params: SamplingParams, request_id: str) -> Request:
-        self._require_open()
-        if request_id in self._live and not self._live[request_id].finished:
-            raise ConfigError(
-                "request_id",
-                found=f"{request_id!r}, which is running",
-                allowed="an id that is not in use",
-                remedy="Wait for it, or abort it first.",
-            )
-        seed = next(self._seeds) if params.seed is None else params.seed
-        return self._parts.request(request_id, prompt, params, seed)
-
     def _drain(self, names: list[str]) -> Iterator[RequestOutput]:
         seen = dict.fromkeys(names, 0)
         try:
@@ -260,30 +261,24 @@ class Engine:
         finally:
             self._forget(names)
 
-    def _advance(self, emission: Emission, result: StepResult) -> RequestOutput:
-        live = self._live[emission.request.request_id]
-        logprobs = result.logprobs.get(emission.row) if result.logprobs else None
-        live.token(emission, logprobs)
-        if live.hit_stop_string and emission.reason is None:
-            self._parts.scheduler.cancel(emission.request.request_id)
-        if live.finished:
+    def _advance(self, emission: Emission, result: StepResult) -> str:
+        name = emission.request.request_id
+        live = self._live[name]
+        live.advance(emission, result.logprobs.get(emission.row) if result.logprobs else None)
+        if live.reason is not None:
+            if emission.reason is None:
+                self._parts.scheduler.cancel(name)
             self._stats.ended(live.reason)
-        return live.output()
+        return name
 
-    def _fail(self, plan: StepPlan, error: Exception) -> list[RequestOutput]:
+    def _fail(self, plan: StepPlan, error: Exception) -> list[str]:
         """End the requests of a plan that could not run. Every row in flight is in the plan."""
-        outputs = []
-        scheduler = self._parts.scheduler
-        for slot in plan.slot.tolist():
-            request = scheduler.slots.requests[slot]
-            assert request is not None
-            scheduler.cancel(request.request_id)
-            live = self._live[request.request_id]
-            live.finish("error", f"{type(error).__name__}: {error}")
+        names = self._parts.scheduler.drop(plan)
+        for name in names:
+            self._live[name].finish("error", f"{type(error).__name__}: {error}")
             self._stats.ended("error")
-            outputs.append(live.output())
         self._parts.runner.reset()
-        return outputs
+        return names
 
     def _forget(self, names: Sequence[str]) -> None:
         for name in names:

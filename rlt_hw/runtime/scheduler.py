@@ -109,6 +109,11 @@ class Scheduler:
         slot = self.slots.find(request_id)
         return None if slot is None else self._unseat(slot)
 
+    def drop(self, plan: StepPlan) -> list[str]:
+        """Cancel every request of a plan whose results will never come; their ids."""
+        current = self.slots.active[plan.slot] & (self.slots.serial[plan.slot] == plan.serial)
+        return [self._unseat(slot).request_id for slot in plan.slot[current].tolist()]
+
     def has_work(self) -> bool:
         return bool(self.waiting) or bool(self.slots.active.any())
 
