@@ -8,9 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
+from rlt_hw.registry import BackendSpec, Kind, Rank
 
 if TYPE_CHECKING:
     import torch
+
+SPEC = BackendSpec(
+    kind=Kind.ATTENTION,
+    name="torch_reference",
+    adapter="rlt_hw.backends.attention.torch_reference:TorchReference",
+    summary="dense attention in float32, one row at a time; exact and slow",
+    targets=("*",),
+    kv_dtypes=("float32", "bfloat16", "float16"),
+    preferred_page=16,
+    ranks=(Rank("*", 1, "the oracle; last, because it is slow by design"),),
+)
 
 
 class TorchReference:

@@ -8,10 +8,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
+from rlt_hw.registry import BackendSpec, Kind, Rank
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
+
+SPEC = BackendSpec(
+    kind=Kind.ATTENTION,
+    name="torch_sdpa",
+    adapter="rlt_hw.backends.attention.torch_sdpa:TorchSdpa",
+    summary="torch's scaled_dot_product_attention over gathered pages",
+    targets=("*",),
+    preferred_page=16,
+    ranks=(
+        Rank("*", 10, "2 to 4 times the time of a paged kernel on nvidia:sm90, measured (H200, torch 2.11)"),
+        Rank("cpu", 50, "the only batched attention on the CPU"),
+    ),
+)
 
 
 class TorchSdpa:

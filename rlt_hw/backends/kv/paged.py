@@ -9,9 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlt_hw.backends.kv.interface import KVGeometry
+from rlt_hw.registry import BackendSpec, Kind, Rank
 
 if TYPE_CHECKING:
     import torch
+
+SPEC = BackendSpec(
+    kind=Kind.KV,
+    name="paged",
+    adapter="rlt_hw.backends.kv.paged:PagedKV",
+    summary="paged planes in plain torch, one canonical layout on every device",
+    targets=("*",),
+    kv_dtypes=("float32", "bfloat16", "float16"),
+    preferred_page=16,
+    graph_levels=("none", "piecewise", "full"),
+    ranks=(Rank("*", 50, "one layout serves the main path of every vendor"),),
+)
 
 
 class PagedKV:

@@ -1,0 +1,79 @@
+"""Every backend there is: the files of this package, and entry points of other packages.
+
+A plugin is an entry point of the group `rlt_hw.backends` that names a `BackendSpec`, or a module that
+has one as `SPEC`. Importing it may fail in any way; that becomes a row, and harms nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from rlt_hw.backends.evidence import RECORDS, levels
+from rlt_hw.reasons import Code, Rejection
+from rlt_hw.registry import CONTRACT_VERSION, BackendSpec, BrokenPlugin, Kind, Registry
+
+GROUP = "rlt_hw.backends"
+FOLDERS = ("attention", "kv", "graphs", "communication")
+
+
+def catalog(points: Iterable[EntryPoint] | None = None, records: Path = RECORDS) -> Registry:
+    """The registry of this installation. `points` replaces the installed entry points."""
+    specs = {spec.name: spec for spec in in_tree()}
+    broken: list[BrokenPlugin] = []
+    for point in entry_points(group=GROUP) if points is None else points:
+        plugin = _read(point, taken=specs)
+        if isinstance(plugin, BackendSpec):
+            specs[plugin.name] = plugin
+        else:
+            broken.append(plugin)
+    return Registry(tuple(specs.values()), tuple(broken), levels(records))
+
+
+def in_tree() -> Iterator[BackendSpec]:
+    """The spec of every backend file, by folder and name. Such a file imports no torch."""
+    for folder in FOLDERS:
+        for path in sorted((Path(__file__).parent / folder).glob("*.py")):
+            if path.stem != "__init__":
+                spec = getattr(import_module(f"rlt_hw.backends.{folder}.{path.stem}"), "SPEC", None)
+                if spec is not None:
+                    yield spec
+
+
+def _read(point: EntryPoint, taken: Iterable[str]) -> BackendSpec | BrokenPlugin:
+    source = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+    try:
+        loaded = point.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a plugin may raise anything, SystemExit included
+        return _broken(point, source, f"{type(error).__name__} on import: {error}", "a module that imports")
+    spec = getattr(loaded, "SPEC", loaded)
+    found, allowed = _breach(spec, taken)
+    return replace(spec, source=source) if not found else _broken(point, source, found, allowed)
+
+
+def _breach(spec: object, taken: Iterable[str]) -> tuple[str, str]:
+    """What in a plugin's declaration breaks the contract, and what is allowed; ("", "") if nothing."""
+    if not isinstance(spec, BackendSpec):
+        return f"a {type(spec).__name__} as its spec", "a BackendSpec, or a module with one as SPEC"
+    if spec.contract != CONTRACT_VERSION:
+        return f"contract version {spec.contract!r}", f"contract version {CONTRACT_VERSION}"
+    if not isinstance(spec.kind, Kind):
+        return f"kind {spec.kind!r}", ", ".join(kind.value for kind in Kind)
+    if spec.adapter.count(":") != 1:
+        return f"adapter {spec.adapter!r}", '"module:Class"'
+    if spec.name in taken or spec.name == "auto":
+        return f"the name {spec.name!r}, which is taken", "a name of its own"
+    return "", ""
+
+
+def _broken(point: EntryPoint, source: str, found: str, allowed: str) -> BrokenPlugin:
+    package = point.dist.name if point.dist else point.value
+    remedy = f"`pip install --upgrade {package}`, or `pip uninstall {package}`"
+    return BrokenPlugin(
+        point.name, source, Rejection(Code.PLUGIN, f"{point.name} ({source})", found, allowed, remedy)
+    )

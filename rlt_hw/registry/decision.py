@@ -1,0 +1,168 @@
+"""The outcome of selection as a value: what was chosen, and everything that was not, with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rlt_hw.devices.target import Target
+from rlt_hw.reasons import Rejection
+from rlt_hw.registry.spec import BackendSpec, Kind, Rank
+
+LEVELS = ("declared", "contract", "compiled", "interpreted", "executed")
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A value with where it came from: "16", "from triton_paged"."""
+
+    value: str | int
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{self.value}, {self.origin}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"value": self.value, "origin": self.origin}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One backend that was looked at. `spec` is None for a plugin that could not be read.
+
+    level: the evidence for this backend on this target, an index into LEVELS.
+    """
+
+    name: str
+    source: str
+    rank: Rank
+    level: int = 0
+    rejections: tuple[Rejection, ...] = ()
+    spec: BackendSpec | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "source": self.source,
+            "rank": self.rank.value,
+            "rank_evidence": self.rank.evidence,
+            "level": self.level,
+            "level_name": LEVELS[self.level],
+            "rejections": [rejection.to_json() for rejection in self.rejections],
+        }
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One kind, and for attention one phase. `chosen` is None where nothing serves the need.
+
+    asked: the user's word, "auto" or a backend's name. obstacles: what stands in the way of every
+    candidate. candidates: all of them, in the order of the choice.
+    """
+
+    kind: Kind
+    phase: str | None
+    target: Target
+    asked: str
+    chosen: BackendSpec | None
+    reason: str
+    candidates: tuple[Candidate, ...]
+    obstacles: tuple[Rejection, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} ({self.phase})" if self.phase else str(self.kind)
+
+    @property
+    def rejections(self) -> tuple[Rejection, ...]:
+        """Obstacles, then every candidate's reasons; the named or best-ranked candidate's first."""
+        return (*self.obstacles, *(row for candidate in self.candidates for row in candidate.rejections))
+
+    def usable(self) -> tuple[BackendSpec, ...]:
+        """The candidates that could be chosen, best first. One where the user named it."""
+        if self.obstacles:
+            return ()
+        fitting = [row for row in self.candidates if not row.rejections]
+        return tuple(row.spec for row in fitting if row.spec is not None and self.asked in ("auto", row.name))
+
+    def table(self) -> str:
+        return "\n".join((*(f"  ! {row}" for row in self.obstacles), *self._lines()))
+
+    def _lines(self) -> Iterator[str]:
+        chosen = self.chosen.name if self.chosen else "nothing"
+        yield f"{self.title}: {chosen} ({self.reason})"
+        for row in self.candidates:
+            mark = "*" if self.chosen and row.name == self.chosen.name else "x" if row.rejections else "-"
+            origin = "" if row.spec and row.source == "rlt-hw" else f" [{row.source}]"
+            yield f"  {mark} {row.name}{origin}, rank {row.rank.value}, {LEVELS[row.level]}"
+            yield from (f"      {rejection}" for rejection in row.rejections)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind.value,
+            "phase": self.phase,
+            "target": str(self.target),
+            "asked": self.asked,
+            "chosen": self.chosen.name if self.chosen else None,
+            "reason": self.reason,
+            "obstacles": [row.to_json() for row in self.obstacles],
+            "candidates": [row.to_json() for row in self.candidates],
+        }
+
+
+@dataclass(frozen=True)
+class JointDecision:
+    """The four kinds together. `dtype` and `kv_dtype` are names; every derived value has its origin.
+
+    obstacles: what rules out the target, the model or the memory whatever the backends.
+    conflicts: backends that are fine alone and not together.
+    """
+
+    target: Target
+    prefill: Decision
+    decode: Decision
+    kv: Decision
+    graph: Decision
+    communication: Decision
+    dtype: Derived
+    kv_dtype: Derived
+    page_size: Derived | None
+    kv_layout: Derived | None
+    tensor_layout: Derived | None
+    graph_level: Derived | None
+    obstacles: tuple[Rejection, ...] = ()
+    conflicts: tuple[Rejection, ...] = ()
+
+    @property
+    def supported(self) -> bool:
+        return not self.obstacles and all(part.chosen for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[Decision, ...]:
+        return (self.prefill, self.decode, self.kv, self.graph, self.communication)
+
+    @property
+    def derived(self) -> dict[str, Derived]:
+        """Every derived value that there is, by name."""
+        names = ("dtype", "kv_dtype", "page_size", "kv_layout", "tensor_layout", "graph_level")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def table(self) -> str:
+        """Everything as text: the values, then each kind with all its candidates."""
+        lines = [f"target: {self.target}"]
+        lines += [f"  ! {row}" for row in self.obstacles]
+        lines += [f"{name}: {value}" for name, value in self.derived.items()]
+        lines += [part.table() for part in self.parts]
+        lines += [f"conflict: {row}" for row in self.conflicts]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": str(self.target),
+            "supported": self.supported,
+            "obstacles": [row.to_json() for row in self.obstacles],
+            **{name: value.to_json() for name, value in self.derived.items()},
+            "kinds": [part.to_json() for part in self.parts],
+            "conflicts": [row.to_json() for row in self.conflicts],
+        }

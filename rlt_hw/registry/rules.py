@@ -1,0 +1,228 @@
+"""The rules, one function each: a spec against a need on a target. Every broken rule is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rlt_hw.devices.environment import Environment, Package
+from rlt_hw.devices.facts import TargetFacts, facts
+from rlt_hw.devices.target import Target
+from rlt_hw.devices.versions import older, release
+from rlt_hw.reasons import Code, Rejection
+from rlt_hw.registry.need import AUTO, Need
+from rlt_hw.registry.spec import IN_TREE, BackendSpec, Kind, Requirement
+
+
+@dataclass(frozen=True)
+class Case:
+    """One spec to be judged. The need's dtypes are settled."""
+
+    spec: BackendSpec
+    target: Target
+    need: Need
+    environment: Environment
+
+
+Rule = Callable[[Case], Iterator[Rejection]]
+
+
+def rejections(
+    spec: BackendSpec, target: Target, need: Need, environment: Environment
+) -> tuple[Rejection, ...]:
+    """Why a spec cannot serve a need, every reason of it. The need's dtypes must be settled.
+
+    A wrong architecture stands alone: the other limits say nothing where the backend cannot run.
+    """
+    case = Case(spec, target, need, environment)
+    wrong_arch = tuple(_arch(case))
+    if wrong_arch:
+        return wrong_arch
+    rules = (*_RULES[spec.kind], _packages, _toolkits, _predicate)
+    return tuple(row for rule in rules for row in rule(case))
+
+
+def _arch(case: Case) -> Iterator[Rejection]:
+    if not case.spec.serves(case.target):
+        yield _row(
+            Code.ARCH, case.spec, str(case.target), ", ".join(case.spec.targets), _other(case.spec.kind)
+        )
+
+
+def _phase(case: Case) -> Iterator[Rejection]:
+    for phase in case.need.phases:
+        if phase not in case.spec.phases:
+            allowed = f"{', '.join(case.spec.phases)} only"
+            yield _row(
+                Code.PHASE, case.spec, phase, allowed, f"Name another backend for {phase}, or leave it auto."
+            )
+
+
+def _dtype(case: Case) -> Iterator[Rejection]:
+    if case.need.dtype not in case.spec.dtypes:
+        yield _row(
+            Code.DTYPE,
+            case.spec,
+            case.need.dtype,
+            ", ".join(case.spec.dtypes),
+            _set("dtype", case.spec.dtypes[0]),
+        )
+
+
+def _kv_dtype(case: Case) -> Iterator[Rejection]:
+    same = case.need.kv_dtype == case.need.dtype and "same" in case.spec.kv_dtypes
+    if not same and case.need.kv_dtype not in case.spec.kv_dtypes:
+        names = [f"{case.need.dtype} (the dtype)" if name == "same" else name for name in case.spec.kv_dtypes]
+        yield _row(
+            Code.KV_DTYPE, case.spec, case.need.kv_dtype, ", ".join(names), _set("kv_cache_dtype", AUTO)
+        )
+
+
+def _head_dim(case: Case) -> Iterator[Rejection]:
+    if case.need.head_dim not in case.spec.head_dims:
+        yield _row(
+            Code.HEAD_DIM,
+            case.spec,
+            str(case.need.head_dim),
+            str(case.spec.head_dims),
+            _other(case.spec.kind),
+        )
+
+
+def _gqa_ratio(case: Case) -> Iterator[Rejection]:
+    heads, kv_heads = case.need.num_heads, case.need.num_kv_heads
+    if heads % kv_heads == 0 and heads // kv_heads not in case.spec.gqa_ratios:
+        found = f"{heads // kv_heads} query heads a KV head"
+        yield _row(Code.GQA_RATIO, case.spec, found, str(case.spec.gqa_ratios), _other(case.spec.kind))
+
+
+def _page_size(case: Case) -> Iterator[Rejection]:
+    if case.need.page_size is not None and case.need.page_size not in case.spec.page_sizes:
+        remedy = (
+            _set("page_size", case.spec.preferred_page)
+            if case.spec.preferred_page
+            else "Leave page_size unset."
+        )
+        yield _row(Code.PAGE_SIZE, case.spec, str(case.need.page_size), str(case.spec.page_sizes), remedy)
+
+
+def _kv_layout(case: Case) -> Iterator[Rejection]:
+    wanted = (case.need.kv_layout,) if case.need.kv_layout != AUTO else case.need.allowed_kv_layouts
+    if not set(wanted) & set(case.spec.kv_layouts):
+        allowed = ", ".join(case.spec.kv_layouts)
+        yield _row(Code.KV_LAYOUT, case.spec, ", ".join(wanted), allowed, _other(case.spec.kind))
+
+
+def _loop_planes(case: Case) -> Iterator[Rejection]:
+    if not case.spec.loop_planes and case.need.loops > 1 and case.need.kv_layout != "shared":
+        found = f"one plane a layer for {case.need.loops} loops"
+        yield _row(Code.LOOP_KV, case.spec, found, "a plane for each loop", _other(case.spec.kind))
+
+
+def _graph(case: Case) -> Iterator[Rejection]:
+    """Attention decides in decode only: a prefill step is never captured."""
+    decides = case.spec.kind is not Kind.ATTENTION or "decode" in case.need.phases
+    if decides and case.need.graph != AUTO and case.need.graph not in case.spec.graph_levels:
+        levels = ", ".join(case.spec.graph_levels)
+        yield _row(
+            Code.GRAPH,
+            case.spec,
+            f"graph {case.need.graph}",
+            levels,
+            _set("graph", case.spec.graph_levels[-1]),
+        )
+
+
+def _world_size(case: Case) -> Iterator[Rejection]:
+    if case.need.tensor_parallel not in case.spec.world_sizes:
+        found = f"{case.need.tensor_parallel} process{'es' if case.need.tensor_parallel > 1 else ''}"
+        yield _row(Code.COMM, case.spec, found, str(case.spec.world_sizes), _other(case.spec.kind))
+
+
+def _packages(case: Case) -> Iterator[Rejection]:
+    for requirement in case.spec.requirements:
+        package = installed(requirement, case.environment)
+        allowed, install = str(requirement), f"`pip install '{requirement}'`"
+        if package is None:
+            yield _row(
+                Code.PKG_MISSING, case.spec, f"{requirement.distribution} not installed", allowed, install
+            )
+            continue
+        found = f"{package.name} {package.version}"
+        if package.error:
+            reinstall = f"`pip install --force-reinstall '{requirement}'`"
+            yield _row(
+                Code.PKG_BROKEN, case.spec, f"{found}: {package.error}", "a package that imports", reinstall
+            )
+        if not _satisfies(package.version, requirement.specifier):
+            yield _row(Code.PKG_VERSION, case.spec, found, allowed, install)
+
+
+def _toolkits(case: Case) -> Iterator[Rejection]:
+    for toolkit in case.spec.toolkits:
+        known = facts(case.target)
+        minimum = toolkit.minimum
+        if toolkit.name == "nvcc" and isinstance(known, TargetFacts) and known.min_nvcc:
+            minimum = max(minimum, known.min_nvcc, key=release)
+        allowed = f"{toolkit.name} >= {minimum} for {case.target.arch}" if minimum else toolkit.name
+        version = case.environment.toolkits.get(toolkit.name)
+        remedy = f"Install {allowed} and put it on the PATH."
+        if version is None:
+            yield _row(Code.TOOLCHAIN, case.spec, f"no {toolkit.name}", allowed, remedy)
+        elif minimum and older(version, minimum):
+            yield _row(Code.TOOLCHAIN, case.spec, f"{toolkit.name} {version}", allowed, remedy)
+
+
+def _predicate(case: Case) -> Iterator[Rejection]:
+    """An exception of a predicate from outside becomes its row; one of ours is a fault and surfaces."""
+    if case.spec.predicate is None:
+        return
+    try:
+        row = case.spec.predicate(case.target, case.need, case.environment)
+        if row is not None and not isinstance(row, Rejection):
+            raise TypeError(f"predicate returned {type(row).__name__}, not a Rejection")
+    except Exception as error:  # a plugin may raise anything, and must not take selection down
+        if case.spec.source == IN_TREE:
+            raise
+        found = f"its predicate raised {type(error).__name__}: {error}"
+        row = _row(
+            Code.PLUGIN, case.spec, found, "a Rejection or None", f"Report this to {case.spec.source}."
+        )
+    if row is not None:
+        yield row
+
+
+def installed(requirement: Requirement, environment: Environment) -> Package | None:
+    """The installed distribution that brings a requirement's module."""
+    names = (requirement.distribution, *requirement.also)
+    return next((environment.packages[name] for name in names if name in environment.packages), None)
+
+
+def _satisfies(version: str, specifier: str) -> bool:
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion
+
+    try:
+        return SpecifierSet(specifier).contains(version, prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def _row(code: Code, spec: BackendSpec, found: str, allowed: str, remedy: str) -> Rejection:
+    return Rejection(code, spec.name, found, allowed, remedy)
+
+
+def _set(name: str, value: object) -> str:
+    return f"Set {name}={value!r}, or name another backend."
+
+
+def _other(kind: Kind) -> str:
+    return f"Leave {kind} at auto, or name another backend."
+
+
+_RULES: dict[Kind, tuple[Rule, ...]] = {
+    Kind.ATTENTION: (_phase, _head_dim, _gqa_ratio, _dtype, _kv_dtype, _page_size, _kv_layout, _graph),
+    Kind.KV: (_dtype, _kv_dtype, _page_size, _kv_layout, _loop_planes),
+    Kind.GRAPH: (_graph,),
+    Kind.COMMUNICATION: (_world_size, _graph),
+}
