@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rlt_hw.reasons import Code, Rejection
 
 if TYPE_CHECKING:
-    from rlt_hw.registry import Decision
+    from rlt_hw.registry import Decision, JointDecision
 
 
 class RltHwError(Exception):
@@ -67,7 +67,7 @@ class UnsupportedError(RltHwError):
 
     default_code = "UNSUPPORTED"
 
-    def __init__(self, *args: Any, decision: Decision | None = None, **fields: Any) -> None:
+    def __init__(self, *args: Any, decision: Decision | JointDecision | None = None, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self.decision = decision
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 from rlt_hw.backends.evidence import RECORDS, levels
 from rlt_hw.reasons import Code, Rejection
@@ -20,7 +21,7 @@ GROUP = "rlt_hw.backends"
 FOLDERS = ("attention", "kv", "graphs", "communication")
 
 
-def catalog(points: Iterable[EntryPoint] | None = None, records: Path = RECORDS) -> Registry:
+def load_registry(points: Iterable[EntryPoint] | None = None, records: Path = RECORDS) -> Registry:
     """The registry of this installation. `points` replaces the installed entry points."""
     specs = {spec.name: spec for spec in in_tree()}
     broken: list[BrokenPlugin] = []
@@ -51,12 +52,12 @@ def _read(point: EntryPoint, taken: Iterable[str]) -> BackendSpec | BrokenPlugin
         raise
     except BaseException as error:  # noqa: BLE001 - a plugin may raise anything, SystemExit included
         return _broken(point, source, f"{type(error).__name__} on import: {error}", "a module that imports")
-    spec = getattr(loaded, "SPEC", loaded)
+    spec: Any = getattr(loaded, "SPEC", loaded)
     found, allowed = _breach(spec, taken)
     return replace(spec, source=source) if not found else _broken(point, source, found, allowed)
 
 
-def _breach(spec: object, taken: Iterable[str]) -> tuple[str, str]:
+def _breach(spec: Any, taken: Iterable[str]) -> tuple[str, str]:
     """What in a plugin's declaration breaks the contract, and what is allowed; ("", "") if nothing."""
     if not isinstance(spec, BackendSpec):
         return f"a {type(spec).__name__} as its spec", "a BackendSpec, or a module with one as SPEC"

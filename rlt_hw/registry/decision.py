@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,10 +113,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class JointDecision:
-    """The four kinds together. `dtype` and `kv_dtype` are names; every derived value has its origin.
+    """The four kinds together.
 
-    obstacles: what rules out the target, the model or the memory whatever the backends.
-    conflicts: backends that are fine alone and not together.
+    derived: the values that follow, each with its origin; dtype and kv_dtype always, the others where
+    the need is served. obstacles: what rules out the target, the model or the memory whatever the
+    backends. conflicts: backends that are fine alone and not together.
     """
 
     target: Target
@@ -125,12 +126,7 @@ class JointDecision:
     kv: Decision
     graph: Decision
     communication: Decision
-    dtype: Derived
-    kv_dtype: Derived
-    page_size: Derived | None
-    kv_layout: Derived | None
-    tensor_layout: Derived | None
-    graph_level: Derived | None
+    derived: Mapping[str, Derived]
     obstacles: tuple[Rejection, ...] = ()
     conflicts: tuple[Rejection, ...] = ()
 
@@ -143,10 +139,33 @@ class JointDecision:
         return (self.prefill, self.decode, self.kv, self.graph, self.communication)
 
     @property
-    def derived(self) -> dict[str, Derived]:
-        """Every derived value that there is, by name."""
-        names = ("dtype", "kv_dtype", "page_size", "kv_layout", "tensor_layout", "graph_level")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+    def dtype(self) -> Derived:
+        """Of weights and activations: "float32", "bfloat16" or "float16"."""
+        return self.derived["dtype"]
+
+    @property
+    def kv_dtype(self) -> Derived:
+        return self.derived["kv_dtype"]
+
+    @property
+    def page_size(self) -> Derived:
+        """Tokens a page. This and the following are there in a supported decision only."""
+        return self.derived["page_size"]
+
+    @property
+    def kv_layout(self) -> Derived:
+        """Which loop's KV is kept: "full", "last_exited" or "shared"."""
+        return self.derived["kv_layout"]
+
+    @property
+    def tensor_layout(self) -> Derived:
+        """How a plane lies in memory: "NHD"."""
+        return self.derived["tensor_layout"]
+
+    @property
+    def graph_level(self) -> Derived:
+        """What is captured: "none", "piecewise" or "full"."""
+        return self.derived["graph_level"]
 
     def table(self) -> str:
         """Everything as text: the values, then each kind with all its candidates."""
@@ -162,7 +181,7 @@ class JointDecision:
             "target": str(self.target),
             "supported": self.supported,
             "obstacles": [row.to_json() for row in self.obstacles],
-            **{name: value.to_json() for name, value in self.derived.items()},
+            "derived": {name: value.to_json() for name, value in self.derived.items()},
             "kinds": [part.to_json() for part in self.parts],
             "conflicts": [row.to_json() for row in self.conflicts],
         }

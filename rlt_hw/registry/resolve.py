@@ -7,6 +7,7 @@ in a graph, so the graph level is the lowest of the graph backend, decode attent
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import lcm
@@ -30,10 +31,7 @@ class _Together:
     """A combination that works, with the values that follow from it."""
 
     specs: tuple[BackendSpec, ...]
-    page_size: Derived
-    kv_layout: Derived
-    tensor_layout: Derived
-    graph_level: Derived
+    derived: Mapping[str, Derived]
 
 
 def resolve(target: Target, need: Need, environment: Environment, registry: Registry) -> JointDecision:
@@ -69,16 +67,18 @@ def assess_jointly(target: Target, need: Need, environment: Environment, registr
     else:
         parts = [replace(part, reason=_why_not(part, stopped)) for part in parts]
     decode, prefill, kv, graph, communication = parts
-    dtype, kv_dtype = settle_dtypes(target, need)
+    dtypes = dict(zip(("dtype", "kv_dtype"), settle_dtypes(target, need), strict=True))
     return JointDecision(
-        target, prefill, decode, kv, graph, communication, dtype, kv_dtype,
-        page_size=together.page_size if together else None,
-        kv_layout=together.kv_layout if together else None,
-        tensor_layout=together.tensor_layout if together else None,
-        graph_level=together.graph_level if together else None,
+        target,
+        prefill=prefill,
+        decode=decode,
+        kv=kv,
+        graph=graph,
+        communication=communication,
+        derived={**dtypes, **(together.derived if together else {})},
         obstacles=stopped,
         conflicts=tuple(conflicts.values()),
-    )  # fmt: skip
+    )
 
 
 def first_rejection(decision: JointDecision) -> Rejection:
@@ -104,19 +104,18 @@ def _fit(specs: tuple[BackendSpec, ...], need: Need) -> _Together | Rejection:
     """What follows from a combination, or the first reason why its parts do not suit each other."""
     decode, prefill, kv, graph, communication = specs
     readers = (decode, prefill, kv)
-    tensor_layout = _common_tensor_layout(readers)
-    if isinstance(tensor_layout, Rejection):
-        return tensor_layout
-    kv_layout = _common_kv_layout(readers, need)
-    if isinstance(kv_layout, Rejection):
-        return kv_layout
-    page_size = _common_page(readers, need)
-    if isinstance(page_size, Rejection):
-        return page_size
-    graph_level = _graph_level(graph, (decode, communication), need)
-    if isinstance(graph_level, Rejection):
-        return graph_level
-    return _Together(specs, page_size, kv_layout, tensor_layout, graph_level)
+    values = {
+        "page_size": _common_page(readers, need),
+        "kv_layout": _common_kv_layout(readers, need),
+        "tensor_layout": _common_tensor_layout(readers),
+        "graph_level": _graph_level(graph, (decode, communication), need),
+    }
+    derived: dict[str, Derived] = {}
+    for name, value in values.items():
+        if isinstance(value, Rejection):
+            return value
+        derived[name] = value
+    return _Together(specs, derived)
 
 
 def _common_tensor_layout(readers: tuple[BackendSpec, ...]) -> Derived | Rejection:
