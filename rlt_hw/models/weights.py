@@ -73,7 +73,8 @@ def dummy_weights(
         if len(shape) == 1:
             weights[name] = tensor.fill_(0.0 if name.endswith(".bias") else 1.0)
             continue
-        generator = torch.Generator(device).manual_seed((seed << 32 | zlib.crc32(name.encode())) % 2**63)
+        # 32 bits: torch's CPU generator ignores the others.
+        generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
         weights[name] = tensor.normal_(0.0, DUMMY_STD, generator=generator)
     return weights
 

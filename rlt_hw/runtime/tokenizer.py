@@ -50,7 +50,7 @@ class Tokenizer:
         self._begin = self._beginning()
         self._hidden = self._hidden_ids()
         named = (*_STOPS.get(spec.family, ()), self.special_tokens.get("eos_token", ""))
-        ids = {backend.token_to_id(text) for text in named} - {None}
+        ids = {token for text in named if (token := backend.token_to_id(text)) is not None}
         self.stop_token_ids = tuple(sorted(ids | {*stop_token_ids(folder, spec)}))
 
     @classmethod
@@ -145,7 +145,9 @@ def stop_token_ids(folder: Path, spec: ModelSpec) -> tuple[int, ...]:
 
 def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
     found = {name: settings.get(name) for name in _SPECIAL_NAMES}
-    texts = {name: value["content"] if isinstance(value, dict) else value for name, value in found.items()}
+    texts = {
+        name: value.get("content") if isinstance(value, dict) else value for name, value in found.items()
+    }
     return {name: text for name, text in texts.items() if isinstance(text, str)}
 
 
