@@ -63,7 +63,7 @@ def _breach(spec: Any, taken: Iterable[str]) -> tuple[str, str]:
         return f"a {type(spec).__name__} as its spec", "a BackendSpec, or a module with one as SPEC"
     if spec.contract != CONTRACT_VERSION:
         return f"contract version {spec.contract!r}", f"contract version {CONTRACT_VERSION}"
-    if not isinstance(spec.kind, Kind):
+    if spec.kind not in list(Kind):
         return f"kind {spec.kind!r}", ", ".join(kind.value for kind in Kind)
     if spec.adapter.count(":") != 1:
         return f"adapter {spec.adapter!r}", '"module:Class"'

@@ -96,7 +96,8 @@ class Decision:
             mark = "*" if self.chosen and row.name == self.chosen.name else "x" if row.rejections else "-"
             origin = "" if row.spec and row.source == "rlt-hw" else f" [{row.source}]"
             yield f"  {mark} {row.name}{origin}, rank {row.rank.value}, {LEVELS[row.level]}"
-            yield from (f"      {rejection}" for rejection in row.rejections)
+            helps = self.chosen is None or row.name == self.asked
+            yield from (f"      {rejection if helps else _brief(rejection)}" for rejection in row.rejections)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -109,6 +110,11 @@ class Decision:
             "obstacles": [row.to_json() for row in self.obstacles],
             "candidates": [row.to_json() for row in self.candidates],
         }
+
+
+def _brief(row: Rejection) -> str:
+    """Without the subject, which the line above names, and without a remedy that nobody needs."""
+    return f"{row.code}: found {row.found}; allowed {row.allowed}"
 
 
 @dataclass(frozen=True)

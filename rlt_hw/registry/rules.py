@@ -44,9 +44,7 @@ def rejections(
 
 def _arch(case: Case) -> Iterator[Rejection]:
     if not case.spec.serves(case.target):
-        yield _row(
-            Code.ARCH, case.spec, str(case.target), ", ".join(case.spec.targets), _other(case.spec.kind)
-        )
+        yield _row(Code.ARCH, case.spec, str(case.target), case.spec.target_list(), _other(case.spec.kind))
 
 
 def _phase(case: Case) -> Iterator[Rejection]:

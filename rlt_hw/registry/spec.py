@@ -143,6 +143,14 @@ class BackendSpec:
     def serves(self, target: Target) -> bool:
         return any(matches(pattern, target) for pattern in self.targets)
 
+    def target_list(self) -> str:
+        """The targets for people, by vendor: "nvidia sm80 sm90, amd gfx942"."""
+        by_vendor: dict[str, list[str]] = {}
+        for pattern in self.targets:
+            vendor, _, arch = pattern.partition(":")
+            by_vendor.setdefault(vendor, []).append(arch)
+        return ", ".join(" ".join((vendor, *archs)).strip() for vendor, archs in by_vendor.items())
+
     def rank(self, target: Target, phase: str | None) -> Rank:
         """The most specific rank for a target; UNRANKED where the backend declares none."""
         fitting = [
