@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
+
+# Machines that are shared pause at any time; CI repeats the same examples, so that red is never luck.
+settings.register_profile("rlt-hw", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("rlt-hw")
 
 
 def pytest_addoption(parser):
