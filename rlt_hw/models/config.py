@@ -247,13 +247,11 @@ _NANBEIGE_OFF = (
 
 def _nanbeige(fields: _Fields) -> ModelSpec:
     fields.only("hidden_act", "silu")
-    for key in _NANBEIGE_OFF + ("attention_bias", "mlp_bias"):
+    for key in (*_NANBEIGE_OFF, "attention_bias", "mlp_bias"):
         fields.only(key, False, None)
     for key in ("emb_neighbor_num", "emb_split_num"):
         fields.only(key, None)
-    fields.refuse(
-        "insert_ngram_layer_idx", "empty", unless=not fields.get("insert_ngram_layer_idx")
-    )
+    fields.refuse("insert_ngram_layer_idx", "empty", unless=not fields.get("insert_ngram_layer_idx"))
     fields.only("pretraining_tp", 1)
     _no_rope_scaling(fields)
     hidden, heads, kv_heads, head_dim = _heads(fields)
@@ -306,11 +304,17 @@ def _huginn(fields: _Fields) -> ModelSpec:
         raise fields._error("n_heads", heads, f"a divisor of n_embd {hidden} that leaves an even head size")
     head_dim = hidden // heads
     fields.only("head_dim", head_dim, None)
-    intermediate, vocab = fields.integer("intermediate_size"), fields.integer("padded_vocab_size", "vocab_size")
+    intermediate, vocab = (
+        fields.integer("intermediate_size"),
+        fields.integer("padded_vocab_size", "vocab_size"),
+    )
     prelude = fields.integer("n_layers_in_prelude")
     core = fields.integer("n_layers_in_recurrent_block")
     coda = fields.integer("n_layers_in_coda")
-    tied, qk_bias = fields.boolean("tie_embeddings", "tie_word_embeddings", default=True), fields.boolean("qk_bias", default=True)
+    tied, qk_bias = (
+        fields.boolean("tie_embeddings", "tie_word_embeddings", default=True),
+        fields.boolean("qk_bias", default=True),
+    )
     block = _attention_weights(hidden, heads, heads, head_dim) + 3 * hidden * intermediate + 4 * hidden
     block += 2 * heads * head_dim if qk_bias else 0
     blocks = prelude + core + coda

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from rlt_hw.errors import ConfigError
 from rlt_hw.models.decoder import Weights
 from rlt_hw.models.huginn_exits import RULES
-from rlt_hw.models.interface import Attend, ExitRule, Start, State, Tokens
+from rlt_hw.models.interface import Attend, ExitRule, State, Tokens
 from rlt_hw.models.layers import AttentionWeights, gated_mlp, rms_norm, rotary_angles, self_attention
-from rlt_hw.philox import uniform_block
 from rlt_hw.models.spec import ModelSpec
+from rlt_hw.philox import uniform_block
 
 STATE_STREAM = 1
 CUT = 3.0
@@ -107,7 +107,9 @@ class Huginn:
         eps = self.spec.norm_eps
         for index, block in enumerate(blocks):
             norm_1, norm_2, norm_3, norm_4 = block.norms
-            branch = self_attention(rms_norm(x, norm_1, eps), index, block.attention, self.spec, angles, attend)
+            branch = self_attention(
+                rms_norm(x, norm_1, eps), index, block.attention, self.spec, angles, attend
+            )
             x = rms_norm(branch + x, norm_2, eps)
             branch = gated_mlp(rms_norm(x, norm_3, eps), block.gate_up, block.down)
             x = rms_norm(branch + x, norm_4, eps)

@@ -99,7 +99,7 @@ class Engine:
     @property
     def tokenizer(self) -> Tokenizer:
         """Raises CheckpointError (TOKENIZER) where the checkpoint has none."""
-        return self._parts.tokenizer()
+        return self._parts.tokenizer
 
     @property
     def max_model_len(self) -> int:
@@ -192,7 +192,9 @@ class Engine:
     def output(self, request_id: str) -> RequestOutput:
         """What a request has produced so far."""
         if request_id not in self._live:
-            raise ConfigError("request_id", found=repr(request_id), allowed="the id of a request not yet released")
+            raise ConfigError(
+                "request_id", found=repr(request_id), allowed="the id of a request not yet released"
+            )
         return self._live[request_id].output()
 
     def abort(self, request_id: str) -> bool:
@@ -223,7 +225,7 @@ class Engine:
         self._parts.close()
         self._closed = True
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Engine:  # noqa: PYI034 - Self needs Python 3.11
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -286,7 +288,9 @@ class Engine:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise ConfigError("engine", found="closed", allowed="an open engine", remedy="Create a new Engine.")
+            raise ConfigError(
+                "engine", found="closed", allowed="an open engine", remedy="Create a new Engine."
+            )
 
 
 def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

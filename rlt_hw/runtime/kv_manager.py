@@ -59,7 +59,9 @@ class KVManager:
         held = self.page_table[self.page_table != NO_PAGE]
         everything = np.concatenate((held, self._stack[: self.free_pages]))
         assert len(held) == int(self.owned.sum()), "page table and ownership disagree"
-        assert np.array_equal(np.sort(everything), np.arange(self.num_pages)), "a page leaked or is held twice"
+        assert np.array_equal(np.sort(everything), np.arange(self.num_pages)), (
+            "a page leaked or is held twice"
+        )
 
     def _assign(self, slots: np.ndarray, counts: np.ndarray, total: int) -> None:
         pages = self._stack[self.free_pages - total : self.free_pages][::-1]

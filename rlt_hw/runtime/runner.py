@@ -35,9 +35,7 @@ class Flight:
 class StageAttention:
     """`Attend` for one stage at one loop: writes new keys and values, then attends."""
 
-    def __init__(
-        self, cache: KVCache, attention: PhasedAttention, group: str, slots: torch.Tensor
-    ) -> None:
+    def __init__(self, cache: KVCache, attention: PhasedAttention, group: str, slots: torch.Tensor) -> None:
         self._cache, self._attention, self._group, self._slots = cache, attention, group, slots
 
     def __call__(
@@ -229,9 +227,7 @@ def _at(state: State, tokens: torch.Tensor) -> State:
     return tuple(part.index_select(0, tokens) for part in state)
 
 
-def _no_layers(
-    layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-) -> torch.Tensor:
+def _no_layers(*_: object) -> torch.Tensor:
     raise AssertionError("a stage without layers has no attention")
 
 

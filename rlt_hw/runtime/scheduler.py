@@ -273,7 +273,8 @@ class Scheduler:
         found = {}
         for row in np.flatnonzero(wanted & (loop == 0)).tolist():
             request = self.slots.requests[rows[row]]
-            assert request is not None and request.start_states is not None
+            assert request is not None
+            assert request.start_states is not None
             found[row] = request.start_states[start[row] : start[row] + length[row]]
         return found
 

@@ -92,13 +92,14 @@ def forward(
     ids = torch.as_tensor(ids, dtype=torch.int64).flatten()
     positions = torch.arange(position, position + len(ids))
     angles = model.angles(positions)
-    state = start = model.prelude(Tokens(ids, positions, angles, start or seeded(len(ids))), cache.attend(Stage.PRELUDE, 0))
+    tokens = Tokens(ids, positions, angles, start or seeded(len(ids)))
+    state = begin = model.prelude(tokens, cache.attend(Stage.PRELUDE, 0))
     states = []
     for loop in range(loops or model.spec.loops):
         state = model.recurrent(state, angles, cache.attend(Stage.RECURRENT, loop))
         states.append(state)
     hidden = model.coda(state, angles, cache.attend(Stage.CODA, 0))
-    return Trace(start, states, hidden, model.head(hidden), cache)
+    return Trace(begin, states, hidden, model.head(hidden), cache)
 
 
 def slots(cache: DenseCache) -> dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]]:
@@ -164,7 +165,9 @@ def _run(
     threshold, low, depth = bounds
     positions = torch.arange(position, position + len(ids))
     angles = model.angles(positions)
-    state = model.prelude(Tokens(torch.tensor(ids), positions, angles, seeded(len(ids))), cache.attend(Stage.PRELUDE, 0))
+    state = model.prelude(
+        Tokens(torch.tensor(ids), positions, angles, seeded(len(ids))), cache.attend(Stage.PRELUDE, 0)
+    )
     left, survival, chosen = 0.0, 1.0, None
     for loop in range(depth):
         plane = 0 if layout is KVLayout.SHARED else loop

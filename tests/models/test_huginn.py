@@ -61,7 +61,9 @@ def test_zero_state(golden):
     tokens = golden["input_ids"].shape[1]
     everywhere = np.ones(tokens, bool)
     zero = Start(np.zeros(tokens, np.uint64), everywhere, ~everywhere)
-    assert_close(forward(golden.model, golden["input_ids"], start=zero).logits, golden["zero_state_logits"][0])
+    assert_close(
+        forward(golden.model, golden["input_ids"], start=zero).logits, golden["zero_state_logits"][0]
+    )
 
 
 def test_cached_decode_equals_the_whole_prompt(golden):

@@ -37,9 +37,7 @@ def test_keys_and_values_of_every_slot(golden):
     trace = forward(golden.model, golden["input_ids"])
     layers = golden.model.spec.recurrent_layers
     found = slots(trace.cache)
-    for slot, (keys, values) in enumerate(
-        zip(golden["prefill_keys"], golden["prefill_values"], strict=True)
-    ):
+    for slot, (keys, values) in enumerate(zip(golden["prefill_keys"], golden["prefill_values"], strict=True)):
         key, value = found[slot // layers, slot % layers]
         assert_close(key.transpose(0, 1), keys)
         assert_close(value.transpose(0, 1), values)
@@ -101,8 +99,6 @@ def test_hazards_add_up_to_an_exit(hazards, threshold, loop):
     memory = rule.begin((torch.zeros(1, 1),))
     fired = []
     for value in logits:
-        leaves, memory = rule.update(
-            memory, (value.view(1, 1),), torch.tensor([threshold - 1e-6]), no_logits
-        )
+        leaves, memory = rule.update(memory, (value.view(1, 1),), torch.tensor([threshold - 1e-6]), no_logits)
         fired.append(bool(leaves))
     assert (fired.index(True) + 1 if True in fired else None) == loop
