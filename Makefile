@@ -10,7 +10,8 @@ WORKERS ?= 2
 
 BIN := .venv/bin
 READY := .venv/.ready
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# One thread a process: two processes whose threads wait for each other's cores are many times slower.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := test
 .PHONY: demo test test-slow lint format types contracts docs check clean

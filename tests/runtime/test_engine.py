@@ -26,7 +26,7 @@ def engine():
 
 
 def solve(engine: Engine, count: int, **params: object) -> list:
-    return engine.generate([p["prompt"] for p in PROBLEMS[:count]], SamplingParams(max_tokens=64, **params))
+    return engine.generate([p["prompt"] for p in PROBLEMS[:count]], SamplingParams(max_tokens=48, **params))
 
 
 def test_it_solves_a_word_problem(engine):
@@ -193,20 +193,26 @@ def test_without_a_tokenizer_token_ids_still_run(tmp_path):
 
 @pytest.mark.parametrize("layout", ["full", "last_exited", "shared"])
 def test_a_tight_pool_changes_nothing(layout):
-    """32 KiB a token and 16 tokens a page; the shared layout has a quarter of the planes."""
-    page = 16 * 2**15 // (4 if layout == "shared" else 1)
+    """32 KiB a token and 4 tokens a page; the shared layout has a quarter of the planes."""
+    page = 4 * 2**15 // (4 if layout == "shared" else 1)
 
     def run(pages: int) -> tuple[list, int]:
-        options = {"max_num_seqs": 6, "max_batched_tokens": 64, "max_model_len": 128}
         with Engine(
-            "demo:ouro", device="cpu", kv_layout=layout, kv_cache_bytes=pages * page, **options
+            "demo:ouro",
+            device="cpu",
+            kv_layout=layout,
+            page_size=4,
+            kv_cache_bytes=pages * page,
+            max_num_seqs=6,
+            max_batched_tokens=64,
+            max_model_len=128,
         ) as engine:
             assert engine.decision.kv_layout.value == layout
             outputs = solve(engine, 8, exit_threshold=0.7)
             return [(o.token_ids, o.exit_depths) for o in outputs], engine.stats().preemptions
 
-    roomy, none = run(48)
-    tight, some = run(10)
+    roomy, none = run(192)
+    tight, some = run(32)
     assert none == 0 < some
     assert roomy == tight
 
