@@ -14,7 +14,7 @@ from rlt_hw.errors import ConfigError
 
 if TYPE_CHECKING:
     from rlt_hw.devices.environment import Environment
-    from rlt_hw.runtime.planning import PlanReport
+    from rlt_hw.runtime.plan_report import PlanReport
 
 UNSUPPORTED = 3
 _UNITS = {"": 1, "gb": 10**9, "gib": 1024**3, "mb": 10**6, "mib": 1024**2, "g": 1024**3, "m": 1024**2}
@@ -116,21 +116,25 @@ def lines(report: PlanReport) -> Iterator[str]:
 def _memory_lines(report: PlanReport) -> Iterator[str]:
     plan = report.memory
     assert plan is not None
-    yield f"memory of each device: {gib(plan.total)} ({report.memory_source})"
+    yield f"memory of each device: {_size(plan.total)} ({report.memory_source})"
     yield (
-        f"  weights {gib(plan.weights)} (files {gib(plan.checkpoint)}), working memory about "
-        f"{gib(plan.working)}"
+        f"  weights {_size(plan.weights)} (files {_size(plan.checkpoint)}), working memory about "
+        f"{_size(plan.working)}"
     )
     yield f"  KV {plan.kv_per_token:,} bytes a token over {plan.planes} planes"
     yield (
         f"  a request of {plan.context:,} tokens takes {plan.pages_per_request:,} pages of {plan.page_size} "
-        f"({plan.blocks_per_request:,} blocks), {gib(plan.pages_per_request * plan.page_bytes)}"
+        f"({plan.blocks_per_request:,} blocks), {_size(plan.pages_per_request * plan.page_bytes)}"
     )
     if plan.pages is not None:
         yield (
             f"  fits: {plan.tokens:,} tokens, {plan.sequences:,} sequences of {plan.context:,} tokens "
-            f"({report.max_num_seqs} asked for), in a pool of {gib(plan.kv_pool)}"
+            f"({report.max_num_seqs} asked for), in a pool of {_size(plan.kv_pool)}"
         )
+
+
+def _size(size: int | None) -> str:
+    return gib(size) if size is None or size >= 1024**3 else f"{size / 1024**2:.1f} MiB"
 
 
 def _machine(path: Path | None) -> Environment | None:

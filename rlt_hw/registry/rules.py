@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from rlt_hw.devices.environment import Environment, Package
+from rlt_hw.devices.environment import Environment
 from rlt_hw.devices.facts import TargetFacts, facts
 from rlt_hw.devices.target import Target
-from rlt_hw.devices.versions import older, release
 from rlt_hw.reasons import Code, Rejection
+from rlt_hw.registry.case import Case, Rule, rejection
 from rlt_hw.registry.need import AUTO, Need
-from rlt_hw.registry.spec import IN_TREE, BackendSpec, Kind, Requirement
-
-
-@dataclass(frozen=True)
-class Case:
-    """One spec to be judged. The need's dtypes are settled."""
-
-    spec: BackendSpec
-    target: Target
-    need: Need
-    environment: Environment
-
-
-Rule = Callable[[Case], Iterator[Rejection]]
+from rlt_hw.registry.requirements import packages, toolkits
+from rlt_hw.registry.spec import IN_TREE, BackendSpec, Kind
 
 
 def rejections(
@@ -38,27 +25,29 @@ def rejections(
     wrong_arch = tuple(_arch(case))
     if wrong_arch:
         return wrong_arch
-    rules = (*_RULES[spec.kind], _packages, _toolkits, _predicate)
+    rules = (*_RULES[spec.kind], packages, toolkits, _predicate)
     return tuple(row for rule in rules for row in rule(case))
 
 
 def _arch(case: Case) -> Iterator[Rejection]:
     if not case.spec.serves(case.target):
-        yield _row(Code.ARCH, case.spec, str(case.target), case.spec.target_list(), _other(case.spec.kind))
+        yield rejection(
+            Code.ARCH, case.spec, str(case.target), case.spec.target_list(), _other(case.spec.kind)
+        )
 
 
 def _phase(case: Case) -> Iterator[Rejection]:
     for phase in case.need.phases:
         if phase not in case.spec.phases:
             allowed = f"{', '.join(case.spec.phases)} only"
-            yield _row(
+            yield rejection(
                 Code.PHASE, case.spec, phase, allowed, f"Name another backend for {phase}, or leave it auto."
             )
 
 
 def _dtype(case: Case) -> Iterator[Rejection]:
     if case.need.dtype not in case.spec.dtypes:
-        yield _row(
+        yield rejection(
             Code.DTYPE,
             case.spec,
             case.need.dtype,
@@ -71,14 +60,14 @@ def _kv_dtype(case: Case) -> Iterator[Rejection]:
     same = case.need.kv_dtype == case.need.dtype and "same" in case.spec.kv_dtypes
     if not same and case.need.kv_dtype not in case.spec.kv_dtypes:
         names = [f"{case.need.dtype} (the dtype)" if name == "same" else name for name in case.spec.kv_dtypes]
-        yield _row(
+        yield rejection(
             Code.KV_DTYPE, case.spec, case.need.kv_dtype, ", ".join(names), _set("kv_cache_dtype", AUTO)
         )
 
 
 def _head_dim(case: Case) -> Iterator[Rejection]:
     if case.need.head_dim not in case.spec.head_dims:
-        yield _row(
+        yield rejection(
             Code.HEAD_DIM,
             case.spec,
             str(case.need.head_dim),
@@ -91,7 +80,7 @@ def _gqa_ratio(case: Case) -> Iterator[Rejection]:
     heads, kv_heads = case.need.num_heads, case.need.num_kv_heads
     if heads % kv_heads == 0 and heads // kv_heads not in case.spec.gqa_ratios:
         found = f"{heads // kv_heads} query heads a KV head"
-        yield _row(Code.GQA_RATIO, case.spec, found, str(case.spec.gqa_ratios), _other(case.spec.kind))
+        yield rejection(Code.GQA_RATIO, case.spec, found, str(case.spec.gqa_ratios), _other(case.spec.kind))
 
 
 def _page_size(case: Case) -> Iterator[Rejection]:
@@ -101,20 +90,22 @@ def _page_size(case: Case) -> Iterator[Rejection]:
             if case.spec.preferred_page
             else "Leave page_size unset."
         )
-        yield _row(Code.PAGE_SIZE, case.spec, str(case.need.page_size), str(case.spec.page_sizes), remedy)
+        yield rejection(
+            Code.PAGE_SIZE, case.spec, str(case.need.page_size), str(case.spec.page_sizes), remedy
+        )
 
 
 def _kv_layout(case: Case) -> Iterator[Rejection]:
     wanted = (case.need.kv_layout,) if case.need.kv_layout != AUTO else case.need.allowed_kv_layouts
     if not set(wanted) & set(case.spec.kv_layouts):
         allowed = ", ".join(case.spec.kv_layouts)
-        yield _row(Code.KV_LAYOUT, case.spec, ", ".join(wanted), allowed, _other(case.spec.kind))
+        yield rejection(Code.KV_LAYOUT, case.spec, ", ".join(wanted), allowed, _other(case.spec.kind))
 
 
 def _loop_planes(case: Case) -> Iterator[Rejection]:
     if not case.spec.loop_planes and case.need.loops > 1 and case.need.kv_layout != "shared":
         found = f"one plane a layer for {case.need.loops} loops"
-        yield _row(Code.LOOP_KV, case.spec, found, "a plane for each loop", _other(case.spec.kind))
+        yield rejection(Code.LOOP_KV, case.spec, found, "a plane for each loop", _other(case.spec.kind))
 
 
 def _graph(case: Case) -> Iterator[Rejection]:
@@ -122,7 +113,7 @@ def _graph(case: Case) -> Iterator[Rejection]:
     decides = case.spec.kind is not Kind.ATTENTION or "decode" in case.need.phases
     if decides and case.need.graph != AUTO and case.need.graph not in case.spec.graph_levels:
         levels = ", ".join(case.spec.graph_levels)
-        yield _row(
+        yield rejection(
             Code.GRAPH,
             case.spec,
             f"graph {case.need.graph}",
@@ -134,41 +125,21 @@ def _graph(case: Case) -> Iterator[Rejection]:
 def _world_size(case: Case) -> Iterator[Rejection]:
     if case.need.tensor_parallel not in case.spec.world_sizes:
         found = f"{case.need.tensor_parallel} process{'es' if case.need.tensor_parallel > 1 else ''}"
-        yield _row(Code.COMM, case.spec, found, str(case.spec.world_sizes), _other(case.spec.kind))
+        yield rejection(Code.COMM, case.spec, found, str(case.spec.world_sizes), _other(case.spec.kind))
 
 
-def _packages(case: Case) -> Iterator[Rejection]:
-    for requirement in case.spec.requirements:
-        package = installed(requirement, case.environment)
-        allowed, install = str(requirement), f"`pip install '{requirement}'`"
-        if package is None:
-            yield _row(
-                Code.PKG_MISSING, case.spec, f"{requirement.distribution} not installed", allowed, install
-            )
-            continue
-        found = f"{package.name} {package.version}"
-        if package.error:
-            reinstall = f"`pip install --force-reinstall '{requirement}'`"
-            yield _row(
-                Code.PKG_BROKEN, case.spec, f"{found}: {package.error}", "a package that imports", reinstall
-            )
-        if not _satisfies(package.version, requirement.specifier):
-            yield _row(Code.PKG_VERSION, case.spec, found, allowed, install)
-
-
-def _toolkits(case: Case) -> Iterator[Rejection]:
-    for toolkit in case.spec.toolkits:
-        known = facts(case.target)
-        minimum = toolkit.minimum
-        if toolkit.name == "nvcc" and isinstance(known, TargetFacts) and known.min_nvcc:
-            minimum = max(minimum, known.min_nvcc, key=release)
-        allowed = f"{toolkit.name} >= {minimum} for {case.target.arch}" if minimum else toolkit.name
-        version = case.environment.toolkits.get(toolkit.name)
-        remedy = f"Install {allowed} and put it on the PATH."
-        if version is None:
-            yield _row(Code.TOOLCHAIN, case.spec, f"no {toolkit.name}", allowed, remedy)
-        elif minimum and older(version, minimum):
-            yield _row(Code.TOOLCHAIN, case.spec, f"{toolkit.name} {version}", allowed, remedy)
+def _shared_memory(case: Case) -> Iterator[Rejection]:
+    """The smallest tile, keys and values, with the head padded to a power of two."""
+    known = facts(case.target)
+    limit = known.shared_memory if isinstance(known, TargetFacts) else None
+    padded = 1 << (case.need.head_dim - 1).bit_length()
+    needed = 2 * case.spec.tile_tokens * padded * _ITEMSIZE.get(case.need.dtype, 4)
+    if limit is not None and needed > limit:
+        found = (
+            f"{needed // 1024} KiB of shared memory for head_dim {case.need.head_dim} in {case.need.dtype}"
+        )
+        allowed = f"{limit // 1024} KiB on {case.target}"
+        yield rejection(Code.RESOURCE, case.spec, found, allowed, _other(case.spec.kind))
 
 
 def _predicate(case: Case) -> Iterator[Rejection]:
@@ -183,31 +154,11 @@ def _predicate(case: Case) -> Iterator[Rejection]:
         if case.spec.source == IN_TREE:
             raise
         found = f"its predicate raised {type(error).__name__}: {error}"
-        row = _row(
+        row = rejection(
             Code.PLUGIN, case.spec, found, "a Rejection or None", f"Report this to {case.spec.source}."
         )
     if row is not None:
         yield row
-
-
-def installed(requirement: Requirement, environment: Environment) -> Package | None:
-    """The installed distribution that brings a requirement's module."""
-    names = (requirement.distribution, *requirement.also)
-    return next((environment.packages[name] for name in names if name in environment.packages), None)
-
-
-def _satisfies(version: str, specifier: str) -> bool:
-    from packaging.specifiers import SpecifierSet
-    from packaging.version import InvalidVersion
-
-    try:
-        return SpecifierSet(specifier).contains(version, prereleases=True)
-    except InvalidVersion:
-        return False
-
-
-def _row(code: Code, spec: BackendSpec, found: str, allowed: str, remedy: str) -> Rejection:
-    return Rejection(code, spec.name, found, allowed, remedy)
 
 
 def _set(name: str, value: object) -> str:
@@ -218,8 +169,20 @@ def _other(kind: Kind) -> str:
     return f"Leave {kind} at auto, or name another backend."
 
 
+_ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
+_ATTENTION = (
+    _phase,
+    _head_dim,
+    _gqa_ratio,
+    _dtype,
+    _kv_dtype,
+    _page_size,
+    _kv_layout,
+    _graph,
+    _shared_memory,
+)
 _RULES: dict[Kind, tuple[Rule, ...]] = {
-    Kind.ATTENTION: (_phase, _head_dim, _gqa_ratio, _dtype, _kv_dtype, _page_size, _kv_layout, _graph),
+    Kind.ATTENTION: _ATTENTION,
     Kind.KV: (_dtype, _kv_dtype, _page_size, _kv_layout, _loop_planes),
     Kind.GRAPH: (_graph,),
     Kind.COMMUNICATION: (_world_size, _graph),

@@ -112,7 +112,8 @@ class BackendSpec:
     kv_dtypes: of the cache, "same" meaning the dtype itself. tensor_layouts: how a plane lies in memory
     ("NHD": pages, page, kv_heads, head_dim), the preferred one first. kv_layouts: which loop's KV is kept
     ("full", "last_exited", "shared"). loop_planes: the cache knows loops. graph_levels: what can be
-    captured with it. world_sizes: processes it connects. predicate: the one rule that is not data.
+    captured with it. world_sizes: processes it connects. tile_tokens: KV tokens whose keys and values its
+    smallest tile holds in shared memory at once. predicate: the one rule that is not data.
     """
 
     kind: Kind
@@ -132,6 +133,7 @@ class BackendSpec:
     loop_planes: bool = True
     graph_levels: tuple[str, ...] = ("none",)
     world_sizes: Sizes = ANY_SIZE
+    tile_tokens: int = 0
     requirements: tuple[Requirement, ...] = ()
     toolkits: tuple[Toolkit, ...] = ()
     features: tuple[str, ...] = ()
@@ -172,6 +174,7 @@ class BackendSpec:
             **{name: list(getattr(self, name)) for name in lists},
             **{name: str(getattr(self, name)) for name in sizes},
             "preferred_page": self.preferred_page,
+            "tile_tokens": self.tile_tokens,
             "requirements": [str(requirement) for requirement in self.requirements],
             "toolkits": [f"{toolkit.name} {toolkit.minimum}".strip() for toolkit in self.toolkits],
         }

@@ -129,10 +129,12 @@ def checkpoint_bytes(spec: ModelSpec) -> int:
     return ITEMSIZE[spec.dtype] * spec.parameters
 
 
-def memory_rejection(plan: MemoryPlan, spec: ModelSpec, layout: KVLayout, max_tp: int) -> Rejection | None:
+def memory_rejection(
+    plan: MemoryPlan, spec: ModelSpec, layout: KVLayout, enough_devices: int | None
+) -> Rejection | None:
     """MEMORY when one sequence of the context does not fit, with what would; None when it does.
 
-    max_tp: the largest tensor parallelism that the model's heads allow.
+    enough_devices: the smallest tensor parallelism at which it fits, where there is one.
     """
     if plan.total is None or plan.sequences:
         return None
@@ -148,8 +150,8 @@ def memory_rejection(plan: MemoryPlan, spec: ModelSpec, layout: KVLayout, max_tp
         ways = ["a device with more memory"]
     if KVLayout.SHARED in spec.kv_layouts and layout is not KVLayout.SHARED:
         ways.append("kv_layout='shared', which keeps one plane a layer")
-    if max_tp > 1:
-        ways.append(f"tensor_parallel up to {max_tp}")
+    if enough_devices:
+        ways.append(f"tensor_parallel={enough_devices}")
     return Rejection(Code.MEMORY, spec.name or spec.family, found, allowed, f"Use {', or '.join(ways)}.")
 
 

@@ -6,7 +6,8 @@ and the report says what was assumed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,51 +39,10 @@ from rlt_hw.runtime.memory import (
     memory_rejection,
     plan_memory,
 )
+from rlt_hw.runtime.plan_report import PlanReport
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_MAX_NUM_SEQS = 64
-
-
-@dataclass(frozen=True)
-class PlanReport:
-    """The answer of `plan`. memory is None where nothing was chosen.
-
-    assumed: packages and versions that stand for a machine that is not here; empty when it is.
-    memory_source: where the device's memory comes from. notes: what a reader should know besides.
-    """
-
-    model: ModelSpec
-    target: Target
-    decision: JointDecision
-    memory: MemoryPlan | None
-    memory_source: str
-    max_num_seqs: int
-    assumed: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        model = self.model
-        return {
-            "model": {
-                "name": model.name,
-                "family": model.family,
-                "parameters": model.parameters,
-                "layers": model.num_layers,
-                "loops": model.loops,
-                "heads": model.num_heads,
-                "kv_heads": model.num_kv_heads,
-                "head_dim": model.head_dim,
-                "dtype": model.dtype,
-            },
-            "target": str(self.target),
-            "supported": self.decision.supported,
-            "decision": self.decision.to_json(),
-            "memory": self.memory.to_json() if self.memory else None,
-            "memory_source": self.memory_source,
-            "max_num_seqs": self.max_num_seqs,
-            "assumed": list(self.assumed),
-            "notes": list(self.notes),
-        }
 
 
 def need_of(spec: ModelSpec, *, loops: int | None = None, **asked: Any) -> Need:
@@ -162,7 +122,8 @@ def assess_plan(
     memory = None
     if decision.supported:
         layout = KVLayout(str(decision.kv_layout.value))
-        memory = plan_memory(
+        sized = partial(
+            plan_memory,
             spec,
             layout=layout,
             dtype=str(decision.dtype.value),
@@ -171,17 +132,22 @@ def assess_plan(
             context=context,
             max_num_seqs=max_num_seqs,
             loops=loops,
-            tensor_parallel=tensor_parallel,
             total=total,
             kv_share=KV_SHARE.get(target.vendor, DEFAULT_KV_SHARE),
         )
-        too_big = memory_rejection(memory, spec, layout, spec.num_kv_heads)
+        memory = sized(tensor_parallel=tensor_parallel)
+        enough = (size for size in _divisors(spec.num_kv_heads) if sized(tensor_parallel=size).sequences)
+        too_big = memory_rejection(memory, spec, layout, next(enough, None))
         if too_big:
             decision = replace(decision, obstacles=(too_big,))
     return PlanReport(
         spec, target, decision, memory, source, max_num_seqs, assumed,
         _notes(spec, decision, memory, max_num_seqs),
     )  # fmt: skip
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, number + 1) if number % size == 0]
 
 
 def _context(spec: ModelSpec, context: int | None) -> int:
