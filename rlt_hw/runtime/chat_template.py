@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jinja2
 from jinja2 import nodes
@@ -78,7 +78,7 @@ class ChatTemplate:
 class Generation(Extension):
     """`{% generation %}…{% endgeneration %}` marks what an assistant wrote; here it only renders."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - as the base class declares it
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
