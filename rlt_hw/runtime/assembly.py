@@ -96,7 +96,7 @@ class Assembly:
     ) -> None:
         self.spec, self.folder, self.decision = spec, folder, decision
         self.scheduler, self.runner, self.cache = scheduler, runner, cache
-        self._platform, self._max_loops = platform, max_loops
+        self._platform, self.max_loops = platform, max_loops
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -114,7 +114,7 @@ class Assembly:
         self, request_id: str, prompt: str | Sequence[int], params: SamplingParams, seed: int
     ) -> tuple[Request, Detokenizer | None]:
         """A checked request with its detokenizer, which is None where there is no tokenizer."""
-        limits = params.resolve(self.spec, max_loops=self._max_loops)
+        limits = params.resolve(self.spec, max_loops=self.max_loops)
         ids = self._encode(prompt)
         room = self.scheduler.config.max_model_len - len(ids)
         if room < 1:

@@ -105,6 +105,20 @@ class Engine:
     def max_model_len(self) -> int:
         return self._parts.scheduler.config.max_model_len
 
+    @property
+    def vocab_size(self) -> int:
+        return self._parts.spec.vocab_size
+
+    @property
+    def max_loops(self) -> int:
+        """Loops a request may ask for."""
+        return self._parts.max_loops
+
+    @property
+    def exit_rules(self) -> tuple[str, ...]:
+        """Adaptive exits a request may ask for, the default first; empty where the model has none."""
+        return self._parts.spec.exit_rules
+
     def stats(self) -> EngineStats:
         """Counters since start and the state of the pool now."""
         return self._stats.snapshot(self._parts.scheduler, self._parts.cache.nbytes())
