@@ -51,5 +51,5 @@ def _words(seed: np.ndarray, position: np.ndarray, stream: int, blocks: np.ndarr
     def stack(*columns: np.ndarray) -> np.ndarray:
         return np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.uint32)
 
-    counter = stack(position & _LOW, position >> _HALF, np.uint64(stream), blocks[None])
+    counter = stack(position & _LOW, position >> _HALF, np.array(stream, np.uint64), blocks[None])
     return philox(counter, stack(seed & _LOW, seed >> _HALF))

@@ -28,7 +28,7 @@ class LatentDiff:
         return self.value(states[0].float(), memory[0].float()) < thresholds, (states[0],)
 
     def value(self, x: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        return (x - before).norm(dim=-1) / x.norm(dim=-1)
+        return torch.linalg.vector_norm(x - before, dim=-1) / torch.linalg.vector_norm(x, dim=-1)
 
 
 class Cosine(LatentDiff):

@@ -84,7 +84,7 @@ def self_attention(
     """
     heads, kv_heads = spec.num_heads, spec.num_kv_heads
     qkv = F.linear(x, weights.qkv).view(x.shape[0], heads + 2 * kv_heads, spec.head_dim)
-    query, key, value = qkv.split((heads, kv_heads, kv_heads), dim=1)
+    query, key, value = qkv[:, :heads], qkv[:, heads : heads + kv_heads], qkv[:, heads + kv_heads :]
     if weights.query_bias is not None and weights.key_bias is not None:
         query, key = query + weights.query_bias, key + weights.key_bias
     if weights.query_norm is not None and weights.key_norm is not None:

@@ -102,9 +102,11 @@ class GateRule:
 
 
 def _layer(weights: Weights, i: int) -> Layer:
-    norms = [take(weights, i, name) for name in NORMS]
     return Layer(
-        *norms,
+        attention_norm=take(weights, i, "input_layernorm"),
+        attention_out_norm=take(weights, i, "input_layernorm_2"),
+        mlp_norm=take(weights, i, "post_attention_layernorm"),
+        mlp_out_norm=take(weights, i, "post_attention_layernorm_2"),
         attention=AttentionWeights(
             qkv=take(weights, i, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
             out=take(weights, i, "self_attn.o_proj"),

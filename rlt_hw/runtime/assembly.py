@@ -19,18 +19,19 @@ from rlt_hw.backends.catalog import load_registry
 from rlt_hw.backends.kv.interface import KVCache, KVGeometry
 from rlt_hw.devices.choice import choose_device
 from rlt_hw.devices.detect import detect
-from rlt_hw.devices.environment import Device
 from rlt_hw.devices.platform import Platform, platform_for
 from rlt_hw.errors import CapacityError, ConfigError
 from rlt_hw.models.config import model_path, published_names, read_spec
 from rlt_hw.models.loading import load_model
 from rlt_hw.models.spec import KVLayout, ModelSpec
 from rlt_hw.reasons import Code
-from rlt_hw.registry import JointDecision, Need
+from rlt_hw.registry import JointDecision
 from rlt_hw.runtime.adapters import Adapters, load_adapters
 from rlt_hw.runtime.attention import PhasedAttention
 from rlt_hw.runtime.detokenizer import Detokenizer
 from rlt_hw.runtime.kv_manager import KVManager, pages_for
+from rlt_hw.runtime.memory import DEFAULT_KV_SHARE, KV_SHARE, MemoryPlan, plan_memory
+from rlt_hw.runtime.planning import need_of
 from rlt_hw.runtime.request import Request
 from rlt_hw.runtime.runner import Runner
 from rlt_hw.runtime.sampler import Sampler
@@ -40,11 +41,6 @@ from rlt_hw.runtime.step import StartMode
 from rlt_hw.runtime.tokenizer import Tokenizer, stop_token_ids
 
 logger = logging.getLogger(__name__)
-
-KV_SHARE_OF_FREE_MEMORY = {"cpu": 0.4}
-DEFAULT_KV_SHARE = 0.85
-"""Part of the free memory, after the weights, that the KV pool may take unless told otherwise.
-The CPU's memory is shared with everything else on the machine."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +173,16 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
     environment = detect()
     device = choose_device(options.device, environment).require()
     max_loops = options.max_loops or spec.loops
-    need = _need(options, spec, max_loops)
+    need = need_of(
+        spec,
+        loops=max_loops,
+        dtype=options.dtype,
+        kv_dtype=options.kv_cache_dtype,
+        page_size=options.page_size,
+        kv_layout=options.kv_layout,
+        graph=options.graph,
+        attention=options.attention,
+    )
     decision, adapters = load_adapters(device.target, need, environment, load_registry())
     assert decision.kv_layout is not None
     assert decision.page_size is not None
@@ -185,6 +190,9 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
     platform = platform_for(device.target)
     torch_device = platform.torch_device(device.index)
     platform.set_device(device.index)
+    max_model_len = _max_model_len(options, spec)
+    memory = _memory(options, spec, decision, platform.memory(device.index).free, max_model_len, max_loops)
+    pages = num_pages(options, memory)
     model = load_model(
         spec,
         folder,
@@ -194,10 +202,9 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
         seed=options.seed,
         progress=progress,
     )
-    max_model_len = _max_model_len(options, spec)
     geometry = KVGeometry(
         groups=spec.kv_groups(layout, max_loops),
-        num_pages=num_pages(options, spec, decision, platform, device, max_model_len, max_loops),
+        num_pages=pages,
         page_size=int(decision.page_size.value),
         dtype=getattr(torch, str(decision.kv_dtype.value)),
         device=torch_device,
@@ -232,54 +239,39 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
     return Assembly(spec, folder, decision, scheduler, runner, cache, platform, max_loops)
 
 
-def num_pages(
-    options: EngineOptions,
-    spec: ModelSpec,
-    decision: JointDecision,
-    platform: Platform,
-    device: Device,
-    max_model_len: int,
-    max_loops: int,
-) -> int:
+def num_pages(options: EngineOptions, memory: MemoryPlan) -> int:
     """Pages of the pool: what kv_cache_bytes holds, or enough for every slot within the free memory.
 
-    Raises CapacityError (MEMORY) when not even one request of max_model_len tokens fits.
+    Raises CapacityError (MEMORY) when not even one page fits.
     """
-    page_size = int(decision.page_size.value)
-    itemsize = getattr(torch, str(decision.kv_dtype.value)).itemsize
-    page_bytes = page_size * spec.kv_bytes_per_token(
-        KVLayout(str(decision.kv_layout.value)), itemsize, max_loops
-    )
-    most = options.max_num_seqs * int(pages_for(max_model_len, page_size))
-    share = KV_SHARE_OF_FREE_MEMORY.get(device.target.vendor, DEFAULT_KV_SHARE)
-    room = options.kv_cache_bytes or int(platform.memory(device.index).free * share)
-    pages = min(room // page_bytes, most)
+    pool = options.kv_cache_bytes if options.kv_cache_bytes is not None else memory.kv_pool or 0
+    pages = min(pool // memory.page_bytes, options.max_num_seqs * memory.pages_per_request)
     if pages < 1:
         raise CapacityError(
             "KV cache",
-            found=f"room for {room:,} bytes",
-            allowed=f"at least one page of {page_size} tokens, {page_bytes:,} bytes",
+            found=f"room for {pool:,} bytes beside {memory.weights:,} of weights",
+            allowed=f"at least one page of {memory.page_size} tokens, {memory.page_bytes:,} bytes",
             remedy="Raise kv_cache_bytes, lower max_loops, or use a smaller page_size.",
             code=Code.MEMORY,
         )
-    return int(pages)
+    return pages
 
 
-def _need(options: EngineOptions, spec: ModelSpec, max_loops: int) -> Need:
-    return Need(
-        num_heads=spec.num_heads,
-        num_kv_heads=spec.num_kv_heads,
-        head_dim=spec.head_dim,
-        model_dtype=spec.dtype,
-        allowed_kv_layouts=tuple(layout.value for layout in spec.kv_layouts),
-        loops=max_loops,
-        exit_rules=spec.exit_rules,
-        dtype=options.dtype,
-        kv_dtype=options.kv_cache_dtype,
-        page_size=options.page_size,
-        kv_layout=options.kv_layout,
-        graph=options.graph,
-        attention=options.attention,
+def _memory(
+    options: EngineOptions, spec: ModelSpec, decision: JointDecision, free: int, context: int, loops: int
+) -> MemoryPlan:
+    return plan_memory(
+        spec,
+        layout=KVLayout(str(decision.kv_layout.value)),
+        dtype=str(decision.dtype.value),
+        kv_dtype=str(decision.kv_dtype.value),
+        page_size=int(decision.page_size.value),
+        context=context,
+        max_num_seqs=options.max_num_seqs,
+        max_batched_tokens=options.max_batched_tokens,
+        loops=loops,
+        total=free,
+        kv_share=KV_SHARE.get(decision.target.vendor, DEFAULT_KV_SHARE),
     )
 
 

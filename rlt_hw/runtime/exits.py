@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -61,7 +62,7 @@ class Exits:
             states = states_of(rows)
             thresholds = torch.from_numpy(plan.threshold[rows]).to(self._device)
             watch.leaves, watch.memory = self._rules[number].update(
-                watch.memory, states, thresholds, lambda rows=rows: logits_of(rows)
+                watch.memory, states, thresholds, partial(logits_of, rows)
             )
             if self._selects:
                 allowed = torch.from_numpy(ran[rows] >= plan.min_loops[rows]).to(self._device)

@@ -32,7 +32,8 @@ class KVManager:
 
     def missing(self, slots: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Pages each slot lacks to hold `tokens` tokens, int32."""
-        return np.maximum(pages_for(tokens, self.page_size) - self.owned[slots], 0)
+        missing: np.ndarray = np.maximum(pages_for(tokens, self.page_size) - self.owned[slots], 0)
+        return missing
 
     def grow(self, slots: np.ndarray, tokens: np.ndarray) -> bool:
         """Give every slot the pages for `tokens` tokens, or change nothing and return False."""

@@ -227,7 +227,12 @@ def _at(state: State, tokens: torch.Tensor) -> State:
     return tuple(part.index_select(0, tokens) for part in state)
 
 
-def _no_layers(*_: object) -> torch.Tensor:
+def _no_layers(
+    layer: int,  # noqa: ARG001 - the signature of `Attend`
+    query: torch.Tensor,  # noqa: ARG001
+    key: torch.Tensor,  # noqa: ARG001
+    value: torch.Tensor,  # noqa: ARG001
+) -> torch.Tensor:
     raise AssertionError("a stage without layers has no attention")
 
 

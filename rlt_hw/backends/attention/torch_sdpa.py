@@ -44,7 +44,8 @@ class TorchSdpa:
 
         lengths = np.diff(batch.query_start_host)
         self._rows = [
-            self._prefill_row(batch, row) for row in np.flatnonzero((lengths > 1) & (batch.seq_lens_host > 0))
+            self._prefill_row(batch, int(row))
+            for row in np.flatnonzero((lengths > 1) & (batch.seq_lens_host > 0))
         ]
         decode = np.flatnonzero((lengths == 1) & (batch.seq_lens_host > 0))
         self._decode = self._decode_rows(batch, decode) if len(decode) else None
