@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlt_hw.errors import CheckpointError, ConfigError, UnsupportedError
-from rlt_hw.models.spec import KVLayout, ModelSpec, Rope
+from rlt_hw.models.spec import ModelSpec, Rope
 from rlt_hw.reasons import Code
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -228,7 +228,7 @@ def _ouro(fields: _Fields) -> ModelSpec:
         parameters=layers * block + (1 if tied else 2) * vocab * hidden + hidden + gate,
         exit_rules=("gate",),
         exit_threshold=fields.number("early_exit_threshold", default=1.0, positive=False),
-        kv_layouts=(KVLayout.LAST_EXITED, KVLayout.FULL, KVLayout.SHARED),
+        kv_layouts=("last_exited", "full", "shared"),
         stop_token_ids=(0, 2),
         bos_token_id=fields.optional_id("bos_token_id"),
         pad_token_id=0,
@@ -339,7 +339,8 @@ def _huginn(fields: _Fields) -> ModelSpec:
         parameters=blocks * block + (1 if tied else 2) * vocab * hidden + 2 * hidden * hidden + hidden,
         qk_bias=qk_bias,
         norm_every_loop=False,
-        kv_layouts=(KVLayout.FULL, KVLayout.LAST_EXITED, KVLayout.SHARED),
+        kv_layouts=("last_exited", "full", "shared", "ring", "anchor"),
+        random_start=True,
         exit_rules=("latent-diff", "cosine", "entropy-diff", "kl", "minp-kl", "argmax-stability"),
         stop_token_ids=(65504, 65505, 65508),
         bos_token_id=65504,

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
+
+from rlt_hw.errors import ConfigError
+from rlt_hw.reasons import Code
 
 
 class Stage(str, Enum):
@@ -19,20 +23,58 @@ class Stage(str, Enum):
     CODA = "coda"
 
 
-class KVLayout(str, Enum):
+@dataclass(frozen=True)
+class KVLayout:
     """Which version of an earlier token's KV a query at loop d reads.
 
-    FULL: loop d of the token; every token runs every loop, an exit only selects the output.
-    LAST_EXITED: loop min(d, e) of a token that left at loop e; skipped loops are not computed.
-    SHARED: one plane a layer that every loop overwrites; the token's last version at any d.
+    full: loop d of the token; every token runs every loop, an exit only selects the output.
+    last_exited: loop min(d, e) of a token that left at loop e; skipped loops are not computed.
+    shared: one plane a layer that every loop overwrites; the token's last version at any d. Tokens
+    run strictly one after another.
+    ring:N: loop d shares a plane with every N-th loop; the version written last. anchor:N: the first N
+    loops have planes of their own, all later ones share one. In both the prompt runs in one piece.
     """
 
-    FULL = "full"
-    LAST_EXITED = "last_exited"
-    SHARED = "shared"
+    rule: str
+    count: int = 0
+
+    FULL: ClassVar[KVLayout]
+    LAST_EXITED: ClassVar[KVLayout]
+    SHARED: ClassVar[KVLayout]
+
+    @classmethod
+    def parse(cls, text: str) -> KVLayout:
+        """Raises ConfigError (KV_LAYOUT) for what is no layout."""
+        rule, _, count = text.partition(":")
+        counted = rule in COUNTED and count.isdecimal() and int(count) >= 1
+        if counted or (rule in PLAIN and not count):
+            return cls(rule, int(count or 0))
+        raise ConfigError(
+            "kv_layout",
+            found=repr(text),
+            allowed=", ".join((*PLAIN, *(f"{name}:N with N of at least 1" for name in COUNTED))),
+            code=Code.KV_LAYOUT,
+        )
+
+    @property
+    def whole_prompt(self) -> bool:
+        """Whether a result would depend on how a prompt is cut, so that it must not be."""
+        return self.rule in COUNTED
+
+    def planes(self, loops: int) -> tuple[int, ...]:
+        """The plane that each of `loops` loops writes and reads."""
+        if self.rule == "ring":
+            return tuple(loop % self.count for loop in range(loops))
+        last = {"shared": 0, "anchor": self.count}.get(self.rule, loops)
+        return tuple(min(loop, last) for loop in range(loops))
 
     def __str__(self) -> str:
-        return self.value
+        return f"{self.rule}:{self.count}" if self.rule in COUNTED else self.rule
+
+
+PLAIN = ("full", "last_exited", "shared")
+COUNTED = ("ring", "anchor")
+KVLayout.FULL, KVLayout.LAST_EXITED, KVLayout.SHARED = (KVLayout(rule) for rule in PLAIN)
 
 
 @dataclass(frozen=True)
@@ -74,7 +116,8 @@ class ModelSpec:
 
     layers: stored layers by stage. loops: the loop count the config asks for.
     exit_rules: names of the adaptive exit rules the family can honour; empty when none.
-    kv_layouts: layouts the family can run, the preferred one first.
+    kv_layouts: rules of the KV layouts the family can run, the preferred one first.
+    random_start: the loops start from a random state, not from the embedding.
     dtype: the dtype the config names ("bfloat16", "float32", "float16").
     parameters: unique parameters, counted from the shapes (Ouro-1.4B: 1,434,652,673).
     stop_token_ids: every id that ends a generation.
@@ -99,7 +142,8 @@ class ModelSpec:
     parameters: int
     exit_rules: tuple[str, ...] = ()
     exit_threshold: float | None = None
-    kv_layouts: tuple[KVLayout, ...] = (KVLayout.FULL,)
+    kv_layouts: tuple[str, ...] = ("full",)
+    random_start: bool = False
     qk_bias: bool = False
     qk_norm: bool = False
     norm_every_loop: bool = True
@@ -114,8 +158,7 @@ class ModelSpec:
 
     def kv_groups(self, layout: KVLayout, loops: int | None = None) -> tuple[KVGroup, ...]:
         """The KV groups for up to `loops` loops (the config's count when None)."""
-        depth = loops or self.loops
-        core = (0,) * depth if layout is KVLayout.SHARED else tuple(range(depth))
+        core = layout.planes(loops or self.loops)
         stages = (
             (Stage.PRELUDE, self.prelude_layers, (0,)),
             (Stage.RECURRENT, self.recurrent_layers, core),

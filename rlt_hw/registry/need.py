@@ -53,6 +53,11 @@ class Need:
         if self.graph not in (AUTO, *GRAPH_LEVELS):
             raise _wrong("graph", self.graph, ", ".join((AUTO, *GRAPH_LEVELS)))
 
+    @property
+    def kv_rule(self) -> str:
+        """The KV layout without its number: "ring" of "ring:2"."""
+        return self.kv_layout.partition(":")[0]
+
     def asked(self, kind: Kind, phase: str | None = None) -> str:
         """The backend the user named for a kind (and phase), or "auto"."""
         if kind is Kind.ATTENTION:

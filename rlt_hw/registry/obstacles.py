@@ -40,7 +40,7 @@ def _of_model(target: Target, need: Need) -> Iterator[Rejection]:
         )
     elif need.num_kv_heads % need.tensor_parallel:
         yield _indivisible(need)
-    if need.kv_layout not in (AUTO, *need.allowed_kv_layouts):
+    if need.kv_rule not in (AUTO, *need.allowed_kv_layouts):
         yield Rejection(
             Code.KV_LAYOUT,
             "model",

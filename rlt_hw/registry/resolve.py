@@ -130,10 +130,11 @@ def _common_tensor_layout(readers: tuple[BackendSpec, ...]) -> Derived | Rejecti
 
 
 def _common_kv_layout(readers: tuple[BackendSpec, ...], need: Need) -> Derived | Rejection:
-    wanted = (need.kv_layout,) if need.kv_layout != AUTO else need.allowed_kv_layouts
-    for layout in wanted:
+    if need.kv_layout != AUTO and all(need.kv_rule in spec.kv_layouts for spec in readers):
+        return Derived(need.kv_layout, BY_USER)
+    for layout in need.allowed_kv_layouts if need.kv_layout == AUTO else ():
         if all(layout in spec.kv_layouts for spec in readers):
-            return Derived(layout, BY_USER if need.kv_layout != AUTO else "preferred by the model")
+            return Derived(layout, "preferred by the model")
     decode, _, kv = readers
     return _conflict(decode, kv, "KV layout", decode.kv_layouts, kv.kv_layouts)
 
@@ -189,5 +190,5 @@ def _conflict(
         f"{left.name} with {right.name}",
         f"{what} {', '.join(has)} for {left.name}",
         f"{', '.join(wants)} for {right.name}",
-        f"Leave one of them at auto, or pin what both take ({what}).",
+        "Leave one of them at auto.",
     )

@@ -96,7 +96,7 @@ def _page_size(case: Case) -> Iterator[Rejection]:
 
 
 def _kv_layout(case: Case) -> Iterator[Rejection]:
-    wanted = (case.need.kv_layout,) if case.need.kv_layout != AUTO else case.need.allowed_kv_layouts
+    wanted = (case.need.kv_rule,) if case.need.kv_layout != AUTO else case.need.allowed_kv_layouts
     if not set(wanted) & set(case.spec.kv_layouts):
         allowed = ", ".join(case.spec.kv_layouts)
         yield rejection(Code.KV_LAYOUT, case.spec, ", ".join(wanted), allowed, _other(case.spec.kind))

@@ -111,7 +111,7 @@ class BackendSpec:
     targets: exact ids; "cpu" is any CPU, "*" whatever torch runs on. dtypes: of queries and outputs.
     kv_dtypes: of the cache, "same" meaning the dtype itself. tensor_layouts: how a plane lies in memory
     ("NHD": pages, page, kv_heads, head_dim), the preferred one first. kv_layouts: which loop's KV is kept
-    ("full", "last_exited", "shared"). loop_planes: the cache knows loops. graph_levels: what can be
+    ("full", "last_exited", "shared", "ring", "anchor"). loop_planes: the cache knows loops. graph_levels: what can be
     captured with it. world_sizes: processes it connects. tile_tokens: KV tokens whose keys and values its
     smallest tile holds in shared memory at once. predicate: the one rule that is not data.
     """
@@ -128,7 +128,7 @@ class BackendSpec:
     page_sizes: Sizes = ANY_SIZE
     preferred_page: int | None = None
     phases: tuple[str, ...] = PHASES
-    kv_layouts: tuple[str, ...] = ("full", "last_exited", "shared")
+    kv_layouts: tuple[str, ...] = ("full", "last_exited", "shared", "ring", "anchor")
     tensor_layouts: tuple[str, ...] = ("NHD",)
     loop_planes: bool = True
     graph_levels: tuple[str, ...] = ("none",)
@@ -154,7 +154,9 @@ class BackendSpec:
         return ", ".join(" ".join((vendor, *archs)).strip() for vendor, archs in by_vendor.items())
 
     def rank(self, target: Target, phase: str | None) -> Rank:
-        """The most specific rank for a target; UNRANKED where the backend declares none."""
+        """The most specific rank for a target; UNRANKED where it declares none or cannot run."""
+        if not self.serves(target):
+            return UNRANKED
         fitting = [
             rank for rank in self.ranks
             if matches(rank.pattern, target) and (phase is None or phase in rank.phases)

@@ -25,7 +25,7 @@ from rlt_hw.models.config import model_path, published_names, read_spec
 from rlt_hw.models.loading import load_model
 from rlt_hw.models.spec import KVLayout, ModelSpec
 from rlt_hw.reasons import Code
-from rlt_hw.registry import JointDecision
+from rlt_hw.registry import AUTO, JointDecision
 from rlt_hw.runtime.adapters import Adapters, load_adapters
 from rlt_hw.runtime.attention import PhasedAttention
 from rlt_hw.runtime.detokenizer import Detokenizer
@@ -173,6 +173,8 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
     environment = detect()
     device = choose_device(options.device, environment).require()
     max_loops = options.max_loops or spec.loops
+    if options.kv_layout != AUTO:
+        KVLayout.parse(options.kv_layout)
     need = need_of(
         spec,
         loops=max_loops,
@@ -186,7 +188,7 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
     decision, adapters = load_adapters(device.target, need, environment, load_registry())
     assert decision.kv_layout is not None
     assert decision.page_size is not None
-    layout = KVLayout(str(decision.kv_layout.value))
+    layout = KVLayout.parse(str(decision.kv_layout.value))
     platform = platform_for(device.target)
     torch_device = platform.torch_device(device.index)
     platform.set_device(device.index)
@@ -224,8 +226,9 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
             max_num_seqs=options.max_num_seqs,
             max_batched_tokens=options.max_batched_tokens,
             max_model_len=max_model_len,
-            selects_output=layout is KVLayout.FULL,
-            sequential=layout is KVLayout.SHARED,
+            selects_output=layout == KVLayout.FULL,
+            sequential=layout == KVLayout.SHARED,
+            whole_prompt=layout.whole_prompt,
             refill=options.refill,
         ),
         KVManager(
@@ -262,7 +265,7 @@ def _memory(
 ) -> MemoryPlan:
     return plan_memory(
         spec,
-        layout=KVLayout(str(decision.kv_layout.value)),
+        layout=KVLayout.parse(str(decision.kv_layout.value)),
         dtype=str(decision.dtype.value),
         kv_dtype=str(decision.kv_dtype.value),
         page_size=int(decision.page_size.value),

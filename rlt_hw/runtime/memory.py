@@ -148,7 +148,7 @@ def memory_rejection(
         ways = [f"a context of {min(plan.tokens + 1, spec.max_context):,} tokens"]
     else:
         ways = ["a device with more memory"]
-    if KVLayout.SHARED in spec.kv_layouts and layout is not KVLayout.SHARED:
+    if "shared" in spec.kv_layouts and layout != KVLayout.SHARED:
         ways.append("kv_layout='shared', which keeps one plane a layer")
     if enough_devices:
         ways.append(f"tensor_parallel={enough_devices}")

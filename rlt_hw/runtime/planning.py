@@ -52,7 +52,7 @@ def need_of(spec: ModelSpec, *, loops: int | None = None, **asked: Any) -> Need:
         num_kv_heads=spec.num_kv_heads,
         head_dim=spec.head_dim,
         model_dtype=spec.dtype,
-        allowed_kv_layouts=tuple(layout.value for layout in spec.kv_layouts),
+        allowed_kv_layouts=spec.kv_layouts,
         loops=loops or spec.loops,
         exit_rules=spec.exit_rules,
         **asked,
@@ -121,7 +121,7 @@ def assess_plan(
     total, source = _device_memory(target, environment, memory_bytes)
     memory = None
     if decision.supported:
-        layout = KVLayout(str(decision.kv_layout.value))
+        layout = KVLayout.parse(str(decision.kv_layout.value))
         sized = partial(
             plan_memory,
             spec,

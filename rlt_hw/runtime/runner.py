@@ -64,7 +64,7 @@ class Runner:
         self._attention, self._sampler = attention, sampler
         self._groups = {group.stage: group for group in geometry.groups}
         rules = [model.exit_rule(name) for name in model.spec.exit_rules]
-        self._exits = Exits(rules, selects=layout is KVLayout.FULL, device=geometry.device)
+        self._exits = Exits(rules, selects=layout == KVLayout.FULL, device=geometry.device)
         self._starts = Starts(geometry.device)
         self._flight: Flight | None = None
 

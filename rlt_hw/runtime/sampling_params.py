@@ -100,7 +100,7 @@ class SamplingParams:
         for token in self.stop_token_ids:
             if token >= spec.vocab_size:
                 raise _wrong("stop_token_ids", token, f"ids below the vocabulary size {spec.vocab_size}")
-        if self.initial_state != "random" and spec.family != "huginn":
+        if self.initial_state != "random" and not spec.random_start:
             raise UnsupportedError(
                 "initial_state",
                 found=repr(self.initial_state),

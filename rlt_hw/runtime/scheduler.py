@@ -25,7 +25,8 @@ class SchedulerConfig:
 
     max_batched_tokens: tokens in flight at most. selects_output: an exit only selects which
     loop feeds the head, every loop still runs (KV layout FULL). sequential: one token a row,
-    because later tokens read a plane's final version (KV layout SHARED). refill: new rows may
+    because later tokens read a plane's final version (KV layout SHARED). whole_prompt: a prompt is
+    never cut, because the result would depend on where (KV layouts ring and anchor). refill: new rows may
     join while others are between loops; without it a batch runs until every row has left.
     max_bypass: requests that may overtake one that waits for memory, before nothing may.
     max_overtaken: waiting requests looked at in one step beyond those that fit.
@@ -36,6 +37,7 @@ class SchedulerConfig:
     max_model_len: int
     selects_output: bool = False
     sequential: bool = False
+    whole_prompt: bool = False
     refill: bool = True
     max_bypass: int = 16
     max_overtaken: int = 8
@@ -87,6 +89,14 @@ class Scheduler:
                 found=f"{len(request.prompt)} prompt tokens + max_tokens {request.max_tokens}",
                 allowed=f"{self.config.max_model_len} tokens in all",
                 remedy="Shorten the prompt, lower max_tokens, or raise max_model_len.",
+            )
+        longest = max(self.config.max_batched_tokens - self.config.max_num_seqs, 1)
+        if self.config.whole_prompt and len(request.prompt) > longest:
+            raise CapacityError(
+                f"request {request.request_id}",
+                found=f"a prompt of {len(request.prompt)} tokens, which this KV layout runs in one piece",
+                allowed=f"{longest} tokens",
+                remedy="Raise max_batched_tokens, or use a KV layout without shared planes.",
             )
         pages = int(pages_for(total - 1, self.kv.page_size))
         if pages > self.kv.num_pages:
@@ -202,8 +212,8 @@ class Scheduler:
         chunked, wanted = idle[wanted > 1], wanted[wanted > 1]
         budget = self.config.max_batched_tokens - int(slots.active.sum()) - chunks_in_flight
         budget = min(room, budget if budget > 0 or chunks_in_flight else 1)
-        before = np.cumsum(wanted) - wanted
-        slots.length[chunked] = np.clip(budget - before, 0, wanted)
+        length = np.clip(budget - (np.cumsum(wanted) - wanted), 0, wanted)
+        slots.length[chunked] = np.where(length < wanted, 0, length) if self.config.whole_prompt else length
 
     def _wanted(self, idle: np.ndarray) -> np.ndarray:
         """Tokens each idle slot could run as one row.
@@ -216,7 +226,7 @@ class Scheduler:
         if self.config.sequential:
             return np.minimum(remaining, 1)
         of_prompt = slots.prompt[idle] - slots.computed[idle]
-        one_by_one = slots.start_mode[idle] >= StartMode.WARM
+        one_by_one = (slots.start_mode[idle] >= StartMode.WARM) | self.config.whole_prompt
         if not self.config.selects_output:
             one_by_one |= np.isfinite(slots.threshold[idle])
         return np.where(one_by_one & (remaining > of_prompt), np.maximum(of_prompt, 1), remaining)

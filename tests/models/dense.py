@@ -139,9 +139,9 @@ def generate(
     ids, position = list(prompt), 0
     while len(found.ids) < count:
         in_prompt = position < len(prompt)
-        chunk = 1 if layout is KVLayout.SHARED or not in_prompt else len(prompt)
+        chunk = 1 if layout == KVLayout.SHARED or not in_prompt else len(prompt)
         last = position + chunk >= len(prompt)
-        gated = threshold < float("inf") and last and (layout is KVLayout.FULL or not in_prompt)
+        gated = threshold < float("inf") and last and (layout == KVLayout.FULL or not in_prompt)
         bounds = (threshold if gated else float("inf"), min_loops, depth)
         head_input, ran = _run(model, ids[position : position + chunk], position, cache, layout, bounds)
         position += chunk
@@ -170,8 +170,8 @@ def _run(
     )
     left, survival, chosen = 0.0, 1.0, None
     for loop in range(depth):
-        plane = 0 if layout is KVLayout.SHARED else loop
-        if layout is KVLayout.SHARED:
+        plane = 0 if layout == KVLayout.SHARED else loop
+        if layout == KVLayout.SHARED:
             cache.truncate(plane, position)
         state = model.recurrent(state, angles, cache.attend(Stage.RECURRENT, plane))
         if threshold == float("inf"):
@@ -180,9 +180,9 @@ def _run(
         left, survival = left + survival * leave, survival * (1 - leave)
         if left >= threshold and loop + 1 >= low and chosen is None:
             chosen = (state, loop + 1)
-            if layout is not KVLayout.FULL:
+            if layout != KVLayout.FULL:
                 break
     output, ran = chosen or (state, depth)
-    if layout is KVLayout.LAST_EXITED:
+    if layout == KVLayout.LAST_EXITED:
         cache.repeat(ran - 1, depth, len(ids))
     return model.coda(output, angles, cache.attend(Stage.CODA, 0)), ran

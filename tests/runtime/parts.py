@@ -109,8 +109,9 @@ def build(
         max_num_seqs=max_num_seqs,
         max_batched_tokens=max_batched_tokens,
         max_model_len=max_model_len,
-        selects_output=layout is KVLayout.FULL,
-        sequential=layout is KVLayout.SHARED,
+        selects_output=layout == KVLayout.FULL,
+        sequential=layout == KVLayout.SHARED,
+        whole_prompt=layout.whole_prompt,
         **config,
     )
     return Parts(model, Scheduler(settings, kv), runner, cache)

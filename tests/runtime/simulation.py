@@ -88,6 +88,8 @@ class SimulatedRunner:
         request = self.scheduler.slots.requests[plan.slot[row]]
         assert request is not None
         uid, start, length = self.uids[request.request_id], int(plan.start[row]), int(plan.length[row])
+        if self.scheduler.config.whole_prompt and start < len(request.prompt):
+            assert (start, length) == (0, len(request.prompt)), "a prompt was cut"
         past = self.memory.written[self.memory.slots(plan, row, 0, start)]
         assert (past[:, 0] == uid).all() and (past[:, 1] == np.arange(start)).all(), "foreign or stale KV"
         wanted = depth_at(uid, start + length - 1, request.min_loops, request.max_loops)
@@ -136,13 +138,14 @@ def random_trace(seed: int) -> Trace:
     page_size = int(rng.choice([1, 2, 4, 16]))
     max_len = int(rng.integers(8, 33))
     max_seqs = int(rng.integers(1, 6))
-    layout = rng.choice(["full", "last_exited", "shared"])
+    layout = rng.choice(["full", "last_exited", "shared", "ring"])
     config = SchedulerConfig(
         max_num_seqs=max_seqs,
-        max_batched_tokens=max_seqs + int(rng.integers(0, 24)),
+        max_batched_tokens=max_seqs + (max_len if layout == "ring" else int(rng.integers(0, 24))),
         max_model_len=max_len,
         selects_output=layout == "full",
         sequential=layout == "shared",
+        whole_prompt=layout == "ring",
         refill=bool(rng.integers(0, 2)),
         max_bypass=int(rng.integers(0, 4)),
     )

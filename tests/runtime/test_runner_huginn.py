@@ -97,3 +97,14 @@ def test_preempted_requests_repeat_themselves():
     tight, some = run(num_pages=12, max_num_seqs=2)
     assert none == 0 and some > 0
     assert roomy == tight
+
+
+@pytest.mark.parametrize("slots", [4, 8])
+def test_compressed_caches(slots):
+    """The published name counts slots, four a recurrence: s4 is one plane, s8 two in rotation."""
+    golden = case("huginn-a")
+    layout = KVLayout("ring", slots // golden.model.spec.recurrent_layers)
+    parts = build(golden.model, layout, max_batched_tokens=32, max_num_seqs=3)
+    prefix = f"cache.latest-m4-compress-s{slots}."
+    found = parts.run([request(golden, prefix), request(golden, "beside", start_mode=StartMode.ZERO)])
+    check(golden, found[prefix], prefix)
