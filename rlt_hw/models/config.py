@@ -228,7 +228,7 @@ def _ouro(fields: _Fields) -> ModelSpec:
         parameters=layers * block + (1 if tied else 2) * vocab * hidden + hidden + gate,
         exit_rules=("gate",),
         exit_threshold=fields.number("early_exit_threshold", default=1.0, positive=False),
-        kv_layouts=("last_exited", "full", "shared"),
+        kv_layouts=("last_exited", "full", "shared", "ring", "anchor"),
         stop_token_ids=(0, 2),
         bos_token_id=fields.optional_id("bos_token_id"),
         pad_token_id=0,

@@ -24,7 +24,7 @@ PUBLISHED = [
     ("ouro", {"exit_threshold": 0.7}, {}, 1.00, 0.95),
     ("ouro", {"exit_threshold": 0.9}, {}, 1.00, 0.95),
     ("ouro", {"exit_threshold": 1.0}, {}, 1.00, 0.95),
-    ("ouro", {}, {"kv_layout": "shared"}, 1.00, 0.97),
+    ("ouro", {}, {"kv_layout": "ring:1", "max_batched_tokens": 4096}, 1.00, 0.97),
     ("ouro", {}, {"dtype": "bfloat16"}, 1.00, 0.95),
     ("ouro", {"exit_threshold": 0.3}, {"dtype": "bfloat16"}, 1.00, 0.95),
     ("ouro", {"exit_threshold": 0.5}, {"dtype": "bfloat16"}, 1.00, 0.95),
