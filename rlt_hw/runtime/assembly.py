@@ -37,7 +37,7 @@ from rlt_hw.runtime.runner import Runner
 from rlt_hw.runtime.sampler import Sampler
 from rlt_hw.runtime.sampling_params import SamplingParams
 from rlt_hw.runtime.scheduler import Scheduler, SchedulerConfig
-from rlt_hw.runtime.step import StartMode
+from rlt_hw.runtime.starts import check_states, start_mode
 from rlt_hw.runtime.tokenizer import Tokenizer, stop_token_ids
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,12 @@ class Assembly:
         return Tokenizer.from_folder(self.folder, self.spec)
 
     def request(
-        self, request_id: str, prompt: str | Sequence[int], params: SamplingParams, seed: int
+        self,
+        request_id: str,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        seed: int,
+        initial_states: np.ndarray | None = None,
     ) -> tuple[Request, Detokenizer | None]:
         """A checked request with its detokenizer, which is None where there is no tokenizer."""
         limits = params.resolve(self.spec, max_loops=self.max_loops)
@@ -137,8 +142,11 @@ class Assembly:
             max_loops=limits.max_loops,
             rule=0 if limits.rule is None else self.spec.exit_rules.index(limits.rule),
             threshold=float("inf") if limits.threshold is None else limits.threshold,
-            start_mode=StartMode.ZERO if params.initial_state == "zero" else StartMode.RANDOM,
+            start_mode=start_mode(params.initial_state, given=initial_states is not None),
+            start_states=initial_states,
         )
+        if initial_states is not None:
+            check_states(initial_states, self.spec, request)
         return request, detokenizer
 
     def close(self) -> None:

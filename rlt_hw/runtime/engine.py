@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlt_hw.errors import ConfigError, RltHwError
 from rlt_hw.registry import JointDecision
 from rlt_hw.runtime.assembly import Assembly, EngineOptions, assemble
@@ -168,9 +170,18 @@ class Engine:
     # One request at a time.
 
     def add_request(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, request_id: str | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        request_id: str | None = None,
+        initial_states: np.ndarray | None = None,
     ) -> str:
-        """Queue a request and return its id. Nothing is queued when this raises."""
+        """Queue a request and return its id. Nothing is queued when this raises.
+
+        initial_states: float32 [positions, hidden], what the loops of each position start from, in
+        families with a random start state; with initial_state "warm", of the prompt's positions.
+        """
         self._require_open()
         params = params or SamplingParams()
         name = request_id or next(name for name in self._names if name not in self._live)
@@ -182,7 +193,7 @@ class Engine:
                 remedy="Choose another id, or release this one first.",
             )
         seed = next(self._seeds) if params.seed is None else params.seed
-        request, detokenizer = self._parts.request(name, prompt, params, seed)
+        request, detokenizer = self._parts.request(name, prompt, params, seed, initial_states)
         self._parts.scheduler.add(request)
         self._live[name] = Live(request, detokenizer)
         self._stats.added(len(request.prompt))

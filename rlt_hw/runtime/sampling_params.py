@@ -16,7 +16,7 @@ from rlt_hw.models.spec import ModelSpec
 from rlt_hw.reasons import Code
 from rlt_hw.runtime.loop_limits import LoopLimits, loop_limits
 
-INITIAL_STATES = ("random", "zero")
+INITIAL_STATES = ("random", "zero", "warm")
 MAX_SEED = 2**64 - 1
 MAX_LOGPROBS = 128
 
@@ -33,7 +33,8 @@ class SamplingParams:
     min_loops, max_loops: bounds of an adaptive exit. exit_threshold: None is the checkpoint's;
     with Ouro's gate, 1 or more is fixed depth. exit_rule: None is the model's first.
     logprobs: None, or how many of the most likely tokens to report beside the chosen one.
-    initial_state: "random" or "zero", for models with a random start state.
+    initial_state: for models with a random start state. "random": drawn from the seed and the position;
+    "zero"; "warm": generated tokens go on from the state of the token before them.
 
     Raises ConfigError that names the field, what was found and what is allowed.
     """

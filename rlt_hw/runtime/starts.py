@@ -7,9 +7,46 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from rlt_hw.errors import ConfigError, UnsupportedError
 from rlt_hw.models.interface import Start
+from rlt_hw.models.spec import ModelSpec
+from rlt_hw.reasons import Code
 from rlt_hw.runtime.index import Rows
+from rlt_hw.runtime.request import Request
 from rlt_hw.runtime.step import StartMode, StepPlan
+
+
+def start_mode(initial_state: str, *, given: bool) -> StartMode:
+    """The mode of a request; `given` says that it brings states of its own."""
+    if initial_state == "zero" and given:
+        raise ConfigError(
+            "initial_state",
+            found="'zero' together with initial_states",
+            allowed="one of the two",
+            code=Code.COMBINATION,
+        )
+    if initial_state == "warm":
+        return StartMode.WARM_GIVEN if given else StartMode.WARM
+    return StartMode.ZERO if initial_state == "zero" else StartMode.GIVEN if given else StartMode.RANDOM
+
+
+def check_states(states: np.ndarray, spec: ModelSpec, request: Request) -> None:
+    """Raises UnsupportedError for a family without start states, ConfigError for a wrong shape."""
+    if not spec.random_start:
+        raise UnsupportedError(
+            "initial_states",
+            found="states",
+            allowed=f"none: {spec.name or spec.family} starts from the embedding",
+            code=Code.MODEL_FEATURE,
+        )
+    warm = request.start_mode == StartMode.WARM_GIVEN
+    positions = len(request.prompt) + (0 if warm else request.max_tokens - 1)
+    if states.ndim != 2 or states.shape[1] != spec.hidden_size or len(states) < positions:
+        raise ConfigError(
+            "initial_states",
+            found=f"shape {tuple(states.shape)}",
+            allowed=f"[positions, {spec.hidden_size}] with at least {positions} positions",
+        )
 
 
 class Starts:
