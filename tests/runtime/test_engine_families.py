@@ -56,10 +56,11 @@ def test_mixed_traffic_equals_each_request_alone(family):
                 name = waiting.pop(0)
                 engine.add_request(*asked[name], request_id=name)
             engine.step()
-            if rng.random() < 0.05:
-                name = str(rng.choice(list(asked)))
-                if name not in waiting and engine.abort(name):
-                    cancelled.add(name)
+            arrived = [name for name in asked if name not in waiting]
+            running = [name for name in arrived if not engine.output(name).finished]
+            if running and rng.random() < 0.15:
+                cancelled.add(name := str(rng.choice(running)))
+                engine.abort(name)
         together = {name: engine.output(name) for name in asked}
         for name in asked:
             engine.release(name)
