@@ -58,14 +58,14 @@ def test_mixed_traffic_equals_each_request_alone(family):
             engine.step()
             arrived = [name for name in asked if name not in waiting]
             running = [name for name in arrived if not engine.output(name).finished]
-            if running and rng.random() < 0.15:
+            if running and len(cancelled) < 8 and rng.random() < 0.15:
                 cancelled.add(name := str(rng.choice(running)))
                 engine.abort(name)
         together = {name: engine.output(name) for name in asked}
         for name in asked:
             engine.release(name)
         assert engine.stats().pages_free == engine.stats().pages_total
-        assert 0 < len(cancelled) < 20
+        assert len(cancelled) > 2
         for name in asked.keys() - cancelled:
             (alone,) = engine.generate([asked[name][0]], asked[name][1])
             assert together[name].token_ids == alone.token_ids, name
