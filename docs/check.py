@@ -1,10 +1,13 @@
-"""Checks the documentation: every relative link leads somewhere, every reason code has its page."""
+"""Checks the documentation: every relative link leads somewhere, every reason code has its page,
+and every table that follows from data is current."""
 
 from __future__ import annotations
 
 import re
 import sys
 from pathlib import Path
+
+from tables import stale
 
 from rlt_hw.reasons import Code
 
@@ -30,7 +33,7 @@ def missing_reasons() -> list[str]:
 
 def main() -> int:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("rlt_hw/**/*.md")]
-    faults = [fault for page in sorted(pages) for fault in broken_links(page)] + missing_reasons()
+    faults = [fault for page in sorted(pages) for fault in broken_links(page)] + missing_reasons() + stale()
     print("\n".join(faults) if faults else f"{len(pages)} pages, all links and reason pages are there")
     return bool(faults)
 
