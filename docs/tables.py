@@ -15,7 +15,7 @@ Written by `python docs/tables.py` from the published configurations.
 
 | checkpoint | parameters | layers (prelude + core + coda) | loops | heads x size (KV heads) | context | KV bytes a token, bfloat16 | exit rules | KV layouts |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-"""
+"""  # noqa: E501
 TAIL = """
 One page a family: [Ouro](ouro.md), [Nanbeige4.2](nanbeige.md), [Huginn](huginn.md).
 """
