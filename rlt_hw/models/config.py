@@ -229,7 +229,10 @@ def _ouro(fields: _Fields) -> ModelSpec:
         exit_rules=("gate",),
         exit_threshold=fields.number("early_exit_threshold", default=1.0, positive=False),
         kv_layouts=("last_exited", "full", "shared", "ring", "anchor"),
+        fixed_from=1.0,
         stop_token_ids=(0, 2),
+        stop_texts=("<|endoftext|>", "<|im_end|>"),
+        begin_text="",
         bos_token_id=fields.optional_id("bos_token_id"),
         pad_token_id=0,
     )
@@ -289,6 +292,17 @@ def _nanbeige(fields: _Fields) -> ModelSpec:
     )
 
 
+HUGINN_EXITS = {
+    "latent-diff": 0.03,
+    "cosine": 1e-3,
+    "entropy-diff": 1e-3,
+    "kl": 1e-3,
+    "minp-kl": 1e-5,
+    "argmax-stability": 5.0,
+}
+"""Huginn's exit criteria with their published thresholds."""
+
+
 def _huginn(fields: _Fields) -> ModelSpec:
     fields.only("injection_type", "linear")
     fields.only("state_init", "like-init")
@@ -317,7 +331,9 @@ def _huginn(fields: _Fields) -> ModelSpec:
     )
     block = _attention_weights(hidden, heads, heads, head_dim) + 3 * hidden * intermediate + 4 * hidden
     block += 2 * heads * head_dim if qk_bias else 0
-    blocks = prelude + core + coda
+    parameters = (prelude + core + coda) * block + (1 if tied else 2) * vocab * hidden
+    parameters += 2 * hidden * hidden + hidden
+    context = fields.integer("block_size", "max_position_embeddings")
     return ModelSpec(
         family="huginn",
         name=fields.name,
@@ -331,18 +347,23 @@ def _huginn(fields: _Fields) -> ModelSpec:
         recurrent_layers=core,
         coda_layers=coda,
         loops=fields.integer("mean_recurrence"),
-        max_context=fields.integer("block_size", "max_position_embeddings"),
+        max_context=context,
         norm_eps=fields.number("norm_eps"),
         rope=Rope(fields.number("rope_base"), interleaved=True),
         tie_embeddings=tied,
         dtype=fields.dtype(),
-        parameters=blocks * block + (1 if tied else 2) * vocab * hidden + 2 * hidden * hidden + hidden,
+        parameters=parameters,
         qk_bias=qk_bias,
         norm_every_loop=False,
         kv_layouts=("last_exited", "full", "shared", "ring", "anchor"),
         random_start=True,
-        exit_rules=("latent-diff", "cosine", "entropy-diff", "kl", "minp-kl", "argmax-stability"),
+        exit_rules=tuple(HUGINN_EXITS),
+        exit_defaults=HUGINN_EXITS,
         stop_token_ids=(65504, 65505, 65508),
+        stop_texts=("<|begin_text|>", "<|end_text|>", "<|end_turn|>"),
+        begin_text="<|begin_text|>",
+        stored_parameters=parameters + vocab * hidden + context * head_dim,
+        stored_dtype="float32",
         bos_token_id=65504,
         pad_token_id=65509,
     )

@@ -65,17 +65,16 @@ class ExitRule(Protocol):
     def begin(self, states: State) -> State:
         """The memory of rows that have run no loop; `states` are their states at that point."""
 
-    def update(
-        self,
-        memory: State,
-        states: State,
-        thresholds: torch.Tensor,
-        logits: Callable[[], torch.Tensor],
+    def value(
+        self, memory: State, states: State, logits: Callable[[], torch.Tensor]
     ) -> tuple[torch.Tensor, State]:
-        """After a loop: (bool [rows], the new memory).
+        """After a loop: (float32 [rows], the new memory).
 
-        thresholds: float32 [rows]. logits(): what the head would say now, float32 [rows, vocab].
+        logits(): what the head would say now, float32 [rows, vocab].
         """
+
+    def leaves(self, value: torch.Tensor, thresholds: torch.Tensor) -> torch.Tensor:
+        """bool [rows]. thresholds: float32 [rows]."""
 
 
 class LoopedModel(Protocol):

@@ -90,15 +90,14 @@ class GateRule:
     def begin(self, states: State) -> State:
         return (states[0].new_ones(states[0].shape[0], dtype=torch.float32),)
 
-    def update(
-        self,
-        memory: State,
-        states: State,
-        thresholds: torch.Tensor,
-        logits: Callable[[], torch.Tensor],
+    def value(
+        self, memory: State, states: State, logits: Callable[[], torch.Tensor]
     ) -> tuple[torch.Tensor, State]:
         survival = memory[0] * torch.sigmoid(-self._gate(states[0]))
-        return 1.0 - survival >= thresholds, (survival,)
+        return 1.0 - survival, (survival,)
+
+    def leaves(self, value: torch.Tensor, thresholds: torch.Tensor) -> torch.Tensor:
+        return value >= thresholds
 
 
 def _layer(weights: Weights, i: int) -> Layer:

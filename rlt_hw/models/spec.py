@@ -7,7 +7,8 @@ plan and selection all take their numbers from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
@@ -120,7 +121,11 @@ class ModelSpec:
     random_start: the loops start from a random state, not from the embedding.
     dtype: the dtype the config names ("bfloat16", "float32", "float16").
     parameters: unique parameters, counted from the shapes (Ouro-1.4B: 1,434,652,673).
-    stop_token_ids: every id that ends a generation.
+    exit_defaults: published thresholds by exit rule. fixed_from: a threshold from which on the first
+    rule means fixed depth, None where there is no such threshold.
+    stop_token_ids: every id that ends a generation; stop_texts: tokens that do, whatever the files list.
+    begin_text: the token that begins a plain text, "" for none, None for what the tokenizer's files say.
+    stored_parameters, stored_dtype: what the published files hold, where it is not `parameters` in `dtype`.
     """
 
     family: str
@@ -142,12 +147,18 @@ class ModelSpec:
     parameters: int
     exit_rules: tuple[str, ...] = ()
     exit_threshold: float | None = None
+    exit_defaults: Mapping[str, float] = field(default_factory=dict)
+    fixed_from: float | None = None
     kv_layouts: tuple[str, ...] = ("full",)
     random_start: bool = False
     qk_bias: bool = False
     qk_norm: bool = False
     norm_every_loop: bool = True
     stop_token_ids: tuple[int, ...] = ()
+    stop_texts: tuple[str, ...] = ()
+    begin_text: str | None = None
+    stored_parameters: int | None = None
+    stored_dtype: str | None = None
     bos_token_id: int | None = None
     pad_token_id: int | None = None
     name: str = ""

@@ -220,7 +220,7 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
         device=torch_device,
     )
     cache = adapters.kv(geometry)
-    stop_ids = frozenset(stop_token_ids(folder, spec) if folder else spec.stop_token_ids)
+    stop_ids = frozenset(_stop_ids(folder, spec))
     runner = Runner(
         model,
         cache,
@@ -291,6 +291,15 @@ def _folder(options: EngineOptions) -> Path | None:
     if options.model.rsplit("/", 1)[-1].lower() in {name.lower() for name in published_names()}:
         return None if not Path(options.model).is_dir() else Path(options.model)
     return model_path(options.model)
+
+
+def _stop_ids(folder: Path | None, spec: ModelSpec) -> tuple[int, ...]:
+    if folder is None:
+        return spec.stop_token_ids
+    has_tokenizer = (folder / "tokenizer.json").is_file()
+    return (
+        Tokenizer.from_folder(folder, spec).stop_token_ids if has_tokenizer else stop_token_ids(folder, spec)
+    )
 
 
 def _max_model_len(options: EngineOptions, spec: ModelSpec) -> int:

@@ -61,9 +61,9 @@ class Exits:
             rows = watch.rows
             states = states_of(rows)
             thresholds = torch.from_numpy(plan.threshold[rows]).to(self._device)
-            watch.leaves, watch.memory = self._rules[number].update(
-                watch.memory, states, thresholds, partial(logits_of, rows)
-            )
+            rule = self._rules[number]
+            value, watch.memory = rule.value(watch.memory, states, partial(logits_of, rows))
+            watch.leaves = rule.leaves(value, thresholds)
             if self._selects:
                 allowed = torch.from_numpy(ran[rows] >= plan.min_loops[rows]).to(self._device)
                 _hold(watch, states, allowed, torch.from_numpy(ran[rows].astype(np.int32)).to(self._device))

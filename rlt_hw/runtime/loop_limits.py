@@ -12,17 +12,6 @@ from rlt_hw.reasons import Code
 if TYPE_CHECKING:
     from rlt_hw.runtime.sampling_params import SamplingParams
 
-GATE = "gate"
-DEFAULT_THRESHOLDS = {
-    "latent-diff": 0.03,
-    "cosine": 1e-3,
-    "entropy-diff": 1e-3,
-    "kl": 1e-3,
-    "minp-kl": 1e-5,
-    "argmax-stability": 5.0,
-}
-"""For a rule that is named without a threshold: Huginn's published defaults."""
-
 
 @dataclass(frozen=True)
 class LoopLimits:
@@ -105,9 +94,10 @@ def _threshold(params: SamplingParams, spec: ModelSpec, rule: str | None) -> flo
             )
         return None
     if asked is None and params.exit_rule is not None:
-        asked = DEFAULT_THRESHOLDS.get(rule, spec.exit_threshold)
+        asked = spec.exit_defaults.get(rule, spec.exit_threshold)
     elif asked is None and params.num_loops is None:
         asked = spec.exit_threshold
-    if asked is None or (rule == GATE and asked >= 1):
+    fixed = spec.fixed_from is not None and asked is not None and asked >= spec.fixed_from
+    if asked is None or fixed:
         return None
     return float(asked)

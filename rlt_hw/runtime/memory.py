@@ -122,11 +122,8 @@ def working_bytes(spec: ModelSpec, itemsize: int, tokens: int, rows: int, tensor
 
 
 def checkpoint_bytes(spec: ModelSpec) -> int:
-    """Size of the published tensors. Huginn's are float32 whatever its config says, with the head twice."""
-    if spec.family == "huginn":
-        rotary_table = spec.max_context * spec.head_dim
-        return 4 * (spec.parameters + spec.vocab_size * spec.hidden_size + rotary_table)
-    return ITEMSIZE[spec.dtype] * spec.parameters
+    """Size of the published tensors."""
+    return ITEMSIZE[spec.stored_dtype or spec.dtype] * (spec.stored_parameters or spec.parameters)
 
 
 def memory_rejection(

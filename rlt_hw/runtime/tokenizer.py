@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from rlt_hw.runtime.chat_template import ChatTemplate
 
 _SPECIAL_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
-_BEGINS_WITH = {"ouro": None, "huginn": "<|begin_text|>"}
-"""What a plain text of a family begins with; families not named follow their tokenizer_config."""
-
-_STOPS = {
-    "ouro": ("<|endoftext|>", "<|im_end|>"),
-    "huginn": ("<|begin_text|>", "<|end_text|>", "<|end_turn|>"),
-}
-"""Tokens that end a generation of a family, whatever the files list."""
 
 
 class Tokenizer:
@@ -45,11 +37,11 @@ class Tokenizer:
         self, folder: Path, backend: tokenizers.Tokenizer, settings: Mapping[str, Any], spec: ModelSpec
     ) -> None:
         self._folder, self._backend, self._settings = folder, backend, settings
-        self._family = spec.family
+        self._begin_text = spec.begin_text
         self.special_tokens = _special_tokens(settings)
         self._begin = self._beginning()
         self._hidden = self._hidden_ids()
-        named = (*_STOPS.get(spec.family, ()), self.special_tokens.get("eos_token", ""))
+        named = (*spec.stop_texts, self.special_tokens.get("eos_token", ""))
         ids = {token for text in named if (token := backend.token_to_id(text)) is not None}
         self.stop_token_ids = tuple(sorted(ids | {*stop_token_ids(folder, spec)}))
 
@@ -117,9 +109,9 @@ class Tokenizer:
 
     def _beginning(self) -> list[int]:
         declared = self.special_tokens.get("bos_token") if self._settings.get("add_bos_token") else None
-        text = _BEGINS_WITH.get(self._family, declared)
-        token = None if text is None else self._backend.token_to_id(text)
-        if text is None or token is None:
+        text = declared if self._begin_text is None else self._begin_text
+        token = self._backend.token_to_id(text) if text else None
+        if not text or token is None:
             return []
         self.special_tokens["bos_token"] = text
         return [token]

@@ -68,8 +68,8 @@ def run_rule(rule, states: torch.Tensor, threshold: float) -> torch.Tensor:
     memory = rule.begin((states[0],))
     fired = []
     for state in states[:-1]:
-        leaves, memory = rule.update(memory, (state,), thresholds, no_logits)
-        fired.append(leaves)
+        value, memory = rule.value(memory, (state,), no_logits)
+        fired.append(rule.leaves(value, thresholds))
     fired.append(torch.ones_like(fired[0]))
     return torch.stack(fired).int().argmax(0)
 
@@ -99,6 +99,6 @@ def test_hazards_add_up_to_an_exit(hazards, threshold, loop):
     memory = rule.begin((torch.zeros(1, 1),))
     fired = []
     for value in logits:
-        leaves, memory = rule.update(memory, (value.view(1, 1),), torch.tensor([threshold - 1e-6]), no_logits)
-        fired.append(bool(leaves))
+        total, memory = rule.value(memory, (value.view(1, 1),), no_logits)
+        fired.append(bool(rule.leaves(total, torch.tensor([threshold - 1e-6]))))
     assert (fired.index(True) + 1 if True in fired else None) == loop

@@ -48,7 +48,8 @@ def test_cancelled_tasks_free_their_pages():
     async def scenario(engine):
         task = asyncio.create_task(engine.generate(PROMPT, SamplingParams(max_tokens=90, ignore_eos=True)))
         await asyncio.sleep(0)
-        assert (await engine.stats()).running + (await engine.stats()).waiting == 1
+        stats = await engine.stats()
+        assert stats.running + stats.waiting == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

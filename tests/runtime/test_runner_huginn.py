@@ -79,6 +79,30 @@ def test_every_exit_criterion_in_one_batch():
         assert found[prefix].depths[1:] == golden[f"{prefix}steps"].tolist()
 
 
+@pytest.mark.parametrize("name", case("huginn-a").model.spec.exit_rules)
+def test_the_values_of_every_exit_criterion(name, monkeypatch):
+    """The value after each recurrence of each generated token, up to the one it leaves at."""
+    golden = case("huginn-a")
+    prefix, spec = f"adaptive.{name}.", golden.model.spec
+    parts = build(golden.model, KVLayout.LAST_EXITED)
+    rule = parts.runner._exits._rules[spec.exit_rules.index(name)]
+    compute, seen = rule.value, []
+
+    def record(memory, states, logits):
+        value, memory = compute(memory, states, logits)
+        seen.append(float(value))
+        return value, memory
+
+    monkeypatch.setattr(rule, "value", record)
+    threshold = golden.facts["exit_thresholds"][name]
+    parts.run([request(golden, prefix, rule=spec.exit_rules.index(name), threshold=threshold)])
+    rows = golden[f"{prefix}values"]
+    steps = golden[f"{prefix}steps"].tolist()
+    expected = torch.cat([row[:count] for row, count in zip(rows, steps, strict=True)])
+    assert len(seen) == len(expected)
+    assert (torch.tensor(seen) - expected).abs().max() < ATOL * max(1.0, expected.abs().max().item())
+
+
 def test_preempted_requests_repeat_themselves():
     golden = case("huginn-a")
     requests = [
