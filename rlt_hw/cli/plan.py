@@ -57,9 +57,10 @@ def plan(  # noqa: PLR0917 - options are named on the command line, never positi
 
         names = ", ".join((*published_names(), *demo_names()))
         raise ConfigError("--model", found="nothing", allowed=f"a checkpoint folder, or one of {names}")
+    from rlt_hw.cli.recorded import read_machine
     from rlt_hw.runtime.planning import assess_plan
 
-    machine = _machine(environment)
+    machine = read_machine(environment) if environment else None
     if target == "auto":
         machine, target = _this_machine(machine)
     report = assess_plan(
@@ -135,22 +136,6 @@ def _memory_lines(report: PlanReport) -> Iterator[str]:
 
 def _size(size: int | None) -> str:
     return gib(size) if size is None or size >= 1024**3 else f"{size / 1024**2:.1f} MiB"
-
-
-def _machine(path: Path | None) -> Environment | None:
-    if path is None:
-        return None
-    import json
-
-    from rlt_hw.devices.environment import Environment
-
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            "--environment", found=str(error), allowed="a file of `rlt-hw probe --json`"
-        ) from error
-    return Environment.from_json(data.get("environment", data))
 
 
 def _this_machine(machine: Environment | None) -> tuple[Environment, Any]:

@@ -90,20 +90,20 @@ def _nvidia(device: Device, known: TargetFacts, environment: Environment) -> Ite
         yield Rejection(
             Code.TORCH_BUILD,
             "torch",
-            f"torch {torch.version} built for CUDA {torch.cuda}, which has no kernels for {device.target.arch}",
+            f"torch {torch.version}, built for CUDA {torch.cuda} without kernels for {device.target.arch}",
             f"a build for CUDA >= {known.min_torch_cuda}",
             f"`{_reinstall(_cuda_index(device))}`",
         )
 
 
-def _amd(device: Device, known: TargetFacts, environment: Environment) -> Iterator[Rejection]:
+def _amd(_device: Device, _known: TargetFacts, environment: Environment) -> Iterator[Rejection]:
     torch = environment.torch
     assert torch is not None
     if torch.hip is None:
         yield _torch_build(environment, "a ROCm build of torch", "rocm6.4")
 
 
-def _ascend(device: Device, known: TargetFacts, environment: Environment) -> Iterator[Rejection]:
+def _ascend(_device: Device, _known: TargetFacts, environment: Environment) -> Iterator[Rejection]:
     torch, package = environment.torch, environment.packages.get("torch-npu")
     assert torch is not None
     line = ".".join(map(str, release(torch.version)[:2]))
@@ -188,11 +188,10 @@ def _torch_missing(device: Device) -> Rejection:
 def _torch_build(environment: Environment, allowed: str, index: str) -> Rejection:
     torch = environment.torch
     assert torch is not None
-    kind = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "the CPU only"
     return Rejection(
         Code.TORCH_BUILD,
         "torch",
-        f"torch {torch.version}, built for {kind}",
+        f"torch {torch.version}, built for {torch.built_for}",
         allowed,
         f"`{_reinstall(index)}`",
     )

@@ -39,6 +39,13 @@ class TorchBuild:
     cuda: str | None = None
     hip: str | None = None
 
+    @property
+    def built_for(self) -> str:
+        """ "CUDA 13.0", "ROCm 6.4" or "the CPU only"."""
+        if self.cuda:
+            return f"CUDA {self.cuda}"
+        return f"ROCm {self.hip}" if self.hip else "the CPU only"
+
 
 @dataclass(frozen=True)
 class Device:

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field, replace
 from rlt_hw.devices.detect import Ran
 
 SITE = "/env/lib/python3.11/site-packages"
-CPUINFO = "model name\t: Intel(R) Xeon(R) Processor\nflags\t\t: fpu sse2 avx2 f16c avx512f avx512_bf16 amx_tile amx_bf16\n"
+CPUINFO = (
+    "model name\t: Intel(R) Xeon(R) Processor\n"
+    "flags\t\t: fpu sse2 avx2 f16c avx512f avx512_bf16 amx_tile amx_bf16\n"
+)
 MEMINFO = "MemTotal:       131961788 kB\nMemFree:        130681824 kB\nMemAvailable:   131468644 kB\n"
 NVCC_13 = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 13.0, V13.0.88\n"
 NVCC_124 = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.4, V12.4.131\n"
@@ -61,7 +64,8 @@ class RecordedMachine:
 def torch_files(version: str, cuda: str | None = None, hip: str | None = None) -> dict[str, str]:
     text = (
         "from typing import Optional\n"
-        f"__version__ = '{version}'\ndebug = False\ncuda: Optional[str] = {cuda!r}\nhip: Optional[str] = {hip!r}\n"
+        f"__version__ = '{version}'\ndebug = False\n"
+        f"cuda: Optional[str] = {cuda!r}\nhip: Optional[str] = {hip!r}\n"
     )
     return {f"{SITE}/torch/version.py": text, **package(f"torch-{version}")}
 
@@ -108,7 +112,7 @@ def npu_table(*chips: tuple[int, int, str, int, int], version: str = "24.1.rc2")
     bar = "+" + "=" * 27 + "+" + "=" * 15 + "+" + "=" * 52 + "+"
     lines = [
         bar,
-        f"| npu-smi {version}                 Version: {version}                                             |",
+        f"| npu-smi {version}                 Version: {version}                             |",
         bar,
         "| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|",
         "| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |",

@@ -92,7 +92,7 @@ def test_an_rtx_5090_with_an_old_torch_names_the_build_and_the_toolkit_stays_a_f
     assert environment.toolkits["nvcc"] == "12.4"
     (finding,) = environment.findings
     assert finding.code is Code.TORCH_BUILD
-    assert "no kernels for sm120" in finding.found
+    assert "without kernels for sm120" in finding.found
     assert "cu128" in finding.remedy
 
 

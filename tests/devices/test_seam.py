@@ -27,9 +27,10 @@ def test_no_vendor_module_outside_the_seam(path):
 @pytest.mark.parametrize(
     "module",
     ["devices.detect", "devices.facts", "devices.environment", "devices.platform", "devices.choice",
-     "devices.platforms.cuda", "devices.platforms.npu", "devices.platforms.cpu", "devices.platforms.emulated"],
+     "devices.platforms.cuda", "devices.platforms.npu", "devices.platforms.cpu",
+     "devices.platforms.emulated", "runtime.probing", "runtime.doctor"],
 )  # fmt: skip
-def test_devices_import_no_torch(module):
+def test_probing_imports_no_torch(module):
     code = (
         f"import sys, rlt_hw.{module}; sys.exit(bool({{'torch', 'numpy', 'packaging'}} & set(sys.modules)))"
     )

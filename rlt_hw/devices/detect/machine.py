@@ -6,6 +6,7 @@ only code of this package that touches the operating system.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -14,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 
@@ -71,7 +73,7 @@ class LocalMachine:
         self.system = f"{platform.system().lower()}-{platform.machine().lower()}"
         self.python = platform.python_version()
         self.variables: Mapping[str, str] = dict(os.environ)
-        self.search_path = tuple(entry or os.getcwd() for entry in sys.path)
+        self.search_path = tuple(entry or str(Path.cwd()) for entry in sys.path)
 
     def run(self, *command: str, timeout: float) -> Ran:
         try:
@@ -95,19 +97,18 @@ class LocalMachine:
 
     def read(self, path: str) -> str | None:
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                return file.read()
+            return Path(path).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
 
     def list(self, path: str) -> tuple[str, ...]:
         try:
-            return tuple(sorted(os.listdir(path)))
+            return tuple(sorted(entry.name for entry in os.scandir(path)))
         except OSError:
             return ()
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        return Path(path).exists()
 
     def writable(self, path: str) -> bool:
         return os.access(path, os.R_OK | os.W_OK)
@@ -125,10 +126,8 @@ def _abandon(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except (OSError, AttributeError):
         process.kill()
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=0.2)
-    except subprocess.TimeoutExpired:
-        pass
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()

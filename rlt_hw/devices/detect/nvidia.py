@@ -30,7 +30,7 @@ def probe(machine: Machine) -> Seen:
         return _jetson(machine) or Seen(findings=_why_nothing(machine, ran))
     drivers = {"nvidia": rows[0]["driver_version"]}
     identifiers = [row["uuid"] for row in rows]
-    shown = visible("CUDA_VISIBLE_DEVICES", _without_mig(machine, identifiers), identifiers)
+    shown = visible("CUDA_VISIBLE_DEVICES", _without_mig(machine), identifiers)
     devices = tuple(_device(rows[position], index) for index, position in enumerate(shown.order))
     return Seen(devices=devices, drivers=drivers, findings=(*shown.findings, *_order(machine, rows)))
 
@@ -39,7 +39,7 @@ def _row(line: str) -> dict[str, str] | None:
     values = [value.strip() for value in line.split(",")]
     if len(values) != len(_FIELDS) or not re.fullmatch(r"\d+\.\d+", values[2]):
         return None
-    return dict(zip(_FIELDS, values))
+    return dict(zip(_FIELDS, values, strict=True))
 
 
 def _device(row: dict[str, str], index: int) -> Device:
@@ -58,7 +58,7 @@ def _device(row: dict[str, str], index: int) -> Device:
     )
 
 
-def _without_mig(machine: Machine, identifiers: list[str]) -> str | None:
+def _without_mig(machine: Machine) -> str | None:
     """CUDA_VISIBLE_DEVICES with each MIG slice replaced by the GPU that holds it."""
     value = machine.variables.get("CUDA_VISIBLE_DEVICES")
     if value is None or "MIG-" not in value:

@@ -83,13 +83,13 @@ def _check_flash_attn(
     package = packages.get("flash-attn")
     if package is None or not (torch and torch.hip):
         return ()
-    aiter = packages.get("amd-aiter")
+    kernels = packages.get("amd-aiter")
     compiled = any(
         name.startswith("flash_attn_2_cuda")
         for folder in machine.search_path
         for name in machine.list(folder)
     )
-    if compiled or (aiter and not aiter.error):
+    if compiled or (kernels and not kernels.error):
         return ()
     packages["flash-attn"] = replace(package, error=_NO_AITER)
     return (
@@ -98,7 +98,7 @@ def _check_flash_attn(
 
 
 def _check_torch_npu(
-    machine: Machine, packages: dict[str, Package], torch: TorchBuild | None
+    machine: Machine, packages: dict[str, Package], _torch: TorchBuild | None
 ) -> tuple[Rejection, ...]:
     """torch_npu without CANN on the library path; torch loads it by itself and then fails to import."""
     package = packages.get("torch-npu")

@@ -1,4 +1,4 @@
-"""Ascend chips. A chip has no shared memory of a block and no waves: kernels there are tiled by the vendor."""
+"""Ascend chips. They have neither waves nor shared memory of a block: a kernel is tiled by its compiler."""
 
 from __future__ import annotations
 

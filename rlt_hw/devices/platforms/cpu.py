@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlt_hw.devices.platform import Memory
@@ -93,7 +94,7 @@ class CpuPlatform:
 def _kib(path: str) -> dict[str, int]:
     """The `Name: 123 kB` lines of a /proc file, in bytes."""
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
+        with Path(path).open(encoding="ascii", errors="replace") as file:
             rows = (line.split() for line in file)
             return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if row[-1:] == ["kB"]}
     except OSError:

@@ -15,7 +15,7 @@ class NpuPlatform(AcceleratorPlatform):
         super().__init__(name="ascend", device_type="npu")
 
     def module(self) -> Any:
-        import torch_npu  # type: ignore[import-not-found]
+        import torch_npu
 
         return torch_npu.npu
 
