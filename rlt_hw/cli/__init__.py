@@ -15,6 +15,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
 OK, INTERNAL, USAGE, UNSUPPORTED = 0, 1, 2, 3
 
 # Command -> the function that serves it. Its docstring is the help text.
@@ -64,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _start_logging()
         app(args=words, prog_name="rlt-hw")
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else INTERNAL if ending.code else OK
@@ -79,6 +82,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("rlt-hw: an error inside rlt-hw; please report the lines above.", file=sys.stderr)
         return INTERNAL
     return OK
+
+
+def _start_logging() -> None:
+    """Log to stderr at RLT_HW_LOG_LEVEL, where it is set. Raises ConfigError for another value."""
+    import os
+
+    from rlt_hw.devices.variables import LOG_LEVEL
+    from rlt_hw.errors import ConfigError
+
+    level = os.environ.get(LOG_LEVEL)
+    if level is None:
+        return
+    if level not in LOG_LEVELS:
+        raise ConfigError(LOG_LEVEL, found=repr(level), allowed=", ".join(LOG_LEVELS))
+    import logging
+
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
 
 
 def exit_code(error: Exception) -> int:

@@ -8,11 +8,10 @@ from rlt_hw.reasons import Code, Rejection
 
 PREFIX = "RLT_HW_"
 
-# Ours, with what each does.
-KNOWN = {
-    "RLT_HW_CACHE": "folder for compiled kernels and tuning records",
-    "RLT_HW_LOG_LEVEL": "DEBUG, INFO, WARNING or ERROR",
-}
+LOG_LEVEL = "RLT_HW_LOG_LEVEL"
+
+# Ours, with what each does. A variable is listed here when something reads it, and not before.
+KNOWN = {LOG_LEVEL: "what the command line logs to stderr: DEBUG, INFO, WARNING or ERROR"}
 
 # The vendors' variables that decide which devices a process sees, and in which order.
 VISIBILITY = (

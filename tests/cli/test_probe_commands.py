@@ -58,13 +58,13 @@ def test_a_saved_machine_can_be_planned_for(capsys, tmp_path):
 
 
 def test_a_redacted_probe_names_no_folder(record, capsys):
-    machine = CPU_ONLY.having(variables={"RLT_HW_CACHE": "/home/ada/cache"})
+    machine = CPU_ONLY.having(variables={"CUDA_HOME": "/home/ada/cuda"})
     assert main(["probe", "--json", "--redact", "--environment", record(machine)]) == 0
     assert "ada" not in capsys.readouterr().out
 
 
 def test_doctor_gives_one_command_a_finding_and_says_so_by_its_exit_code(record, capsys):
-    machine = H200.having(files=torch_files("2.13.0+cpu"), variables={"RLT_HW_CASHE": "x"})
+    machine = H200.having(files=torch_files("2.13.0+cpu"), variables={"RLT_HW_LOGLEVEL": "x"})
     path = record(machine)
     assert main(["doctor", "--environment", path]) == 3
     lines = capsys.readouterr().out.splitlines()
@@ -106,6 +106,13 @@ def test_a_damaged_record_is_wrong_input_and_json_too(capsys, tmp_path, text):
     data = json.loads(capsys.readouterr().out)
     assert data["error"]["code"] == "CONFIG"
     assert data["error"]["allowed"]
+
+
+@pytest.mark.parametrize(("level", "code"), [("DEBUG", 0), ("LOUD", 2)])
+def test_the_log_level_is_honoured_or_refused(monkeypatch, capsys, level, code):
+    monkeypatch.setenv("RLT_HW_LOG_LEVEL", level)
+    assert main(["doctor"]) == code
+    assert ("DEBUG, INFO, WARNING, ERROR" in capsys.readouterr().err) == (code == 2)
 
 
 def test_an_internal_error_is_exit_code_1(capsys, monkeypatch):

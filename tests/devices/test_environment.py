@@ -32,7 +32,7 @@ def test_a_damaged_record_is_one_clear_error(damage):
 
 def test_redaction_drops_paths_and_keeps_facts():
     machine = ASCEND.having(
-        variables={"RLT_HW_CACHE": "/home/ada/.cache/rlt", "ASCEND_RT_VISIBLE_DEVICES": "0,1"},
+        variables={"CUDA_HOME": "/home/ada/cuda", "ASCEND_RT_VISIBLE_DEVICES": "0,1"},
         without=(next(path for path in ASCEND.files if path.endswith("libhccl.so")),),
     )
     environment = detect(machine)

@@ -170,9 +170,9 @@ CASES = {
         "torch-npu 2.9.0.post1 beside torch 2.11.0",
     ),
     "unknown variable": (
-        CPU_ONLY.having(variables={"RLT_HW_CASHE": "x"}),
+        CPU_ONLY.having(variables={"RLT_HW_LOGLEVEL": "x"}),
         Code.ENV_UNKNOWN,
-        "RLT_HW_CASHE is set",
+        "RLT_HW_LOGLEVEL is set",
     ),
 }
 
@@ -235,9 +235,9 @@ def test_the_remedy_of_a_missing_library_depends_on_what_is_there():
 
 
 def test_the_unknown_variable_names_its_nearest_neighbour():
-    (finding,) = detect(CPU_ONLY.having(variables={"RLT_HW_CASHE": "x"})).findings
-    assert "RLT_HW_CACHE" in finding.remedy
-    assert detect(CPU_ONLY.having(variables={"RLT_HW_CACHE": "x"})).findings == ()
+    (finding,) = detect(CPU_ONLY.having(variables={"RLT_HW_LOGLEVEL": "x"})).findings
+    assert "RLT_HW_LOG_LEVEL" in finding.remedy
+    assert detect(CPU_ONLY.having(variables={"RLT_HW_LOG_LEVEL": "x"})).findings == ()
 
 
 def test_an_older_driver_is_enough_for_an_older_torch():
