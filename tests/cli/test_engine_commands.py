@@ -74,7 +74,7 @@ def test_a_file_answers_line_by_line_and_bad_lines_with_their_error(capsys, tmp_
         (("generate", "--prompt", "x", "--model", "nowhere"), 2, "demo:ouro"),
         (("generate", "--prompt", "x", "--attention", "nothing"), 2, "torch_sdpa"),
         (("generate", "--prompt", "x", "--device", "cuda:7"), 2, "cpu"),
-        (("generate", "--prompt", "x", "--kv-layout", "ring"), 3, "last_exited"),
+        (("generate", "--prompt", "x", "--kv-layout", "ring"), 2, "ring:N"),
         (("generate", "--prompt", "x", "--max-tokens", "0"), 2, "at least 1"),
         (("generate", "--prompt", "x", "--model", "demo:nanbeige", "--exit-threshold", "0.5"), 3, "adaptive"),
         (("eval", "--problems", "missing.jsonl"), 2, "missing.jsonl"),

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
 from rlt_hw.registry import BackendSpec, Kind, Rank, Requirement, Sizes, Toolkit
+
+if TYPE_CHECKING:
+    import torch
 
 SPEC = BackendSpec(
     kind=Kind.ATTENTION,
@@ -46,3 +52,66 @@ SPEC = BackendSpec(
         Rank("amd:*", 60, "not measured"),
     ),
 )  # fmt: skip
+
+
+class TritonPaged:
+    """See `rlt_hw.backends.attention.interface.Attention`.
+
+    Single-token rows, which come first in a batch, go to the decode kernel, the others to prefill.
+    Decode reads no device data on the host and allocates nothing, so it can be captured.
+    """
+
+    def __init__(self, geometry: AttentionGeometry) -> None:
+        import torch
+
+        from rlt_hw.backends.kernels.launch import Workspace
+        from rlt_hw.backends.kernels.tuning import tiles_for
+
+        on_device = geometry.device.type != "cpu"
+        properties = torch.cuda.get_device_properties(geometry.device) if on_device else None
+        self._geometry = geometry
+        self._tiles = tiles_for(
+            head_dim=geometry.head_dim,
+            itemsize=geometry.dtype.itemsize,
+            warp_size=properties.warp_size if properties else 32,
+            hip=torch.version.hip is not None,
+        )
+        self._workspace = Workspace.allocate(geometry, self._tiles)
+
+    def prepare(self, batch: AttentionBatch) -> None:
+        import numpy as np
+
+        self._batch = batch
+        self._singles = int((np.diff(batch.query_start_host) == 1).sum())
+
+    def attend(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        from rlt_hw.backends.kernels.launch import decode, prefill
+
+        batch, singles = self._batch, self._singles
+        if singles:
+            decode(
+                self._geometry,
+                self._tiles,
+                self._workspace,
+                query[:singles],
+                keys,
+                values,
+                batch.page_table[:singles],
+                batch.seq_lens[:singles],
+                out[:singles],
+            )
+        if singles < batch.rows:
+            prefill(
+                self._geometry,
+                self._tiles,
+                query,
+                keys,
+                values,
+                batch.query_start[singles:],
+                batch.page_table[singles:],
+                batch.seq_lens[singles:],
+                batch.max_query,
+                out,
+            )

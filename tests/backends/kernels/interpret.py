@@ -1,0 +1,27 @@
+"""Runs the Triton attention on the CPU in Triton's interpreter; a process of its own sets it up.
+
+    TRITON_INTERPRET=1 python -m tests.backends.kernels.interpret DIM HEADS KV_HEADS PAGE DTYPE
+
+Prints the largest error against the float64 answer. bfloat16 is left to the compiler: the interpreter's
+arithmetic on it is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from rlt_hw.backends.attention.triton_paged import TritonPaged
+from tests.backends.cases import MIXED, make, run
+
+
+def main() -> None:
+    dim, heads, kv_heads, page = map(int, sys.argv[1:5])
+    dtype = getattr(torch, sys.argv[5])
+    case = make(MIXED, heads=heads, kv_heads=kv_heads, dim=dim, page=page, dtype=dtype, planes=3, seed=dim)
+    print(float((run(TritonPaged, case).double() - case.expected()).abs().max()))
+
+
+if __name__ == "__main__":
+    main()
