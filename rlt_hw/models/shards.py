@@ -151,7 +151,7 @@ def _weight_map(index: Path) -> Mapping[str, str]:
         valid = False
     if not valid:
         fail(str(index), "no weight_map", "a weight_map of tensor to file name", _AGAIN)
-    return mapping  # type: ignore[no-any-return]
+    return mapping
 
 
 def _read_shards(folder: Path, weight_map: Mapping[str, str]) -> dict[str, StoredTensor]:

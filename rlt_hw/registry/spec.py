@@ -110,8 +110,8 @@ class BackendSpec:
 
     targets: exact ids; "cpu" is any CPU, "*" whatever torch runs on. dtypes: of queries and outputs.
     kv_dtypes: of the cache, "same" meaning the dtype itself. tensor_layouts: how a plane lies in memory
-    ("NHD": pages, page, kv_heads, head_dim), the preferred one first. kv_layouts: which loop's KV is kept
-    ("full", "last_exited", "shared", "ring", "anchor"). loop_planes: the cache knows loops. graph_levels: what can be
+    ("NHD": pages, page, kv_heads, head_dim), the preferred one first. kv_layouts: rules of which loop's KV
+    is kept (see `KVLayout`). loop_planes: the cache knows loops. graph_levels: what can be
     captured with it. world_sizes: processes it connects. tile_tokens: KV tokens whose keys and values its
     smallest tile holds in shared memory at once. predicate: the one rule that is not data.
     """

@@ -149,7 +149,7 @@ class TestTogether:
     def test_the_next_best_is_taken_where_the_best_do_not_suit_each_other(self):
         registry = with_specs(attention("huge_pages", phases=("prefill",), page_sizes=Sizes((4096,))))
         decision = resolved(H200, registry, decode="flashinfer_xqa")
-        assert decision.prefill.chosen.name == "flash_attn_4"
+        assert decision.prefill.chosen.name == "triton_paged"
         assert [row.subject for row in decision.conflicts] == ["flashinfer_xqa with huge_pages"]
 
     def test_another_tensor_layout_is_a_conflict(self):

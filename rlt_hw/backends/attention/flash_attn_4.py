@@ -46,7 +46,8 @@ SPEC = BackendSpec(
     graph_levels=("none", "piecewise", "full"),
     requirements=(Requirement("flash-attn-4", ">=4.0.0b36", "flash_attn.cute"),),
     ranks=(
-        Rank("nvidia:*", 90, "322 to 600 TFLOP/s of varlen prefill on an H200 (b36)", phases=("prefill",)),
+        Rank("nvidia:*", 55, "322 to 600 TFLOP/s of prefill on an H200 (b36); below Triton until it ran here",
+             phases=("prefill",)),
         Rank("nvidia:*", 30, "decode without KV splits, up to 5 times Triton's time at batch 1 on an H200",
              phases=("decode",)),
     ),

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
 from rlt_hw.registry import BackendSpec, Kind, Rank, Requirement, Sizes, Toolkit
+
+if TYPE_CHECKING:
+    import torch
+
+WORKSPACE_BYTES = 128 * 2**20
 
 SPEC = BackendSpec(
     kind=Kind.ATTENTION,
@@ -15,7 +23,6 @@ SPEC = BackendSpec(
     page_sizes=Sizes(values=(16, 32, 64, 128)),
     preferred_page=16,
     phases=("decode",),
-    graph_levels=("none", "piecewise", "full"),
     requirements=(Requirement("flashinfer-python", ">=0.7", "flashinfer"),),
     toolkits=(Toolkit("nvcc"), Toolkit("cxx")),
     ranks=(
@@ -23,3 +30,38 @@ SPEC = BackendSpec(
         Rank("nvidia:*", 70, "as on nvidia:sm90; not measured here"),
     ),
 )
+
+
+class FlashInferXqa:
+    """See `rlt_hw.backends.attention.interface.Attention`; rows of a single token only."""
+
+    def __init__(self, geometry: AttentionGeometry) -> None:
+        import torch
+
+        self._geometry = geometry
+        self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=geometry.device)
+
+    def prepare(self, batch: AttentionBatch) -> None:
+        self._batch = batch
+
+    def attend(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        """The kernels assume the HND layout unless told, and an empty batch is not theirs to take."""
+        from flashinfer.decode import xqa_batch_decode_with_kv_cache
+
+        batch = self._batch
+        if not batch.rows:
+            return
+        xqa_batch_decode_with_kv_cache(
+            query,
+            (keys, values),
+            self._workspace,
+            batch.page_table,
+            batch.seq_lens,
+            batch.max_seq,
+            bmm1_scale=self._geometry.scale,
+            bmm2_scale=1.0,
+            out=out,
+            kv_layout="NHD",
+        )
