@@ -35,7 +35,7 @@ from rlt_hw.runtime.planning import need_of
 from rlt_hw.runtime.request import Request
 from rlt_hw.runtime.runner import Runner
 from rlt_hw.runtime.sampler import Sampler
-from rlt_hw.runtime.sampling_params import SamplingParams
+from rlt_hw.runtime.sampling_params import MAX_SEED, SamplingParams
 from rlt_hw.runtime.scheduler import Scheduler, SchedulerConfig
 from rlt_hw.runtime.starts import check_states, start_mode
 from rlt_hw.runtime.tokenizer import Tokenizer, stop_token_ids
@@ -74,6 +74,8 @@ class EngineOptions:
                     found=repr(value),
                     allowed="a whole number of at least 1" + (", or None" if optional else ""),
                 )
+        if not isinstance(self.seed, int) or not 0 <= self.seed <= MAX_SEED:
+            raise ConfigError("seed", found=repr(self.seed), allowed=f"a whole number from 0 to {MAX_SEED}")
 
 
 class Assembly:

@@ -19,7 +19,7 @@ from rlt_hw.registry import JointDecision
 from rlt_hw.runtime.assembly import Assembly, EngineOptions, assemble
 from rlt_hw.runtime.live import Live
 from rlt_hw.runtime.outputs import RequestOutput
-from rlt_hw.runtime.sampling_params import SamplingParams
+from rlt_hw.runtime.sampling_params import MAX_SEED, SamplingParams
 from rlt_hw.runtime.scheduler import Emission
 from rlt_hw.runtime.stats import EngineStats, StatsCollector
 from rlt_hw.runtime.step import StepPlan, StepResult
@@ -87,7 +87,7 @@ class Engine:
         self._parts: Assembly = assemble(options, progress=progress)
         self._live: dict[str, Live] = {}
         self._names = (f"request-{number}" for number in itertools.count())
-        self._seeds = itertools.count(seed)
+        self._seeds = ((seed + number) % (MAX_SEED + 1) for number in itertools.count())
         self._stats = StatsCollector()
         self._closed = False
 

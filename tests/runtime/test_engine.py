@@ -238,3 +238,33 @@ def test_dummy_weights_run_any_published_shape_by_name(tmp_path):
     with Engine("demo:ouro", device="cpu", load_format="dummy", max_num_seqs=1, max_model_len=32) as engine:
         (output,) = engine.generate([[1, 2, 3]], SamplingParams(max_tokens=2, ignore_eos=True))
         assert len(output.token_ids) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"seed": -1}, ConfigError, "seed"),
+        ({"max_num_seqs": 0}, ConfigError, "max_num_seqs"),
+        ({"max_batched_tokens": 1}, ConfigError, "at least max_num_seqs"),
+        ({"max_model_len": 5000}, ConfigError, "1024"),
+        ({"max_loops": 0}, ConfigError, "max_loops"),
+        ({"page_size": 0}, ConfigError, "page_size"),
+        ({"load_format": "gguf"}, ConfigError, "dummy"),
+        ({"kv_layout": "ring:0"}, ConfigError, "ring:N"),
+        ({"attention": "flashinfer"}, UnsupportedError, "ARCH"),
+        ({"attention": "nothing"}, ConfigError, "torch_sdpa"),
+        ({"dtype": "int8"}, UnsupportedError, "DTYPE"),
+        ({"graph": "full"}, UnsupportedError, "GRAPH"),
+    ],
+)
+def test_options_that_cannot_be_honoured_are_refused(options, error, text):
+    with pytest.raises(error, match=text):
+        Engine("demo:ouro", device="cpu", **({"max_num_seqs": 2} | options))
+
+
+def test_a_kv_dtype_of_its_own_finds_a_backend_that_takes_it():
+    with Engine(
+        "demo:ouro", device="cpu", max_num_seqs=2, max_model_len=128, kv_cache_dtype="bfloat16"
+    ) as it:
+        assert it.decision.decode.chosen.name == "torch_reference"
+        assert it.generate(PROMPT)[0].text == ANSWER
