@@ -226,7 +226,7 @@ def _ouro(fields: _Fields) -> ModelSpec:
         tie_embeddings=tied,
         dtype=fields.dtype(),
         parameters=layers * block + (1 if tied else 2) * vocab * hidden + hidden + gate,
-        exit_rules=("gate",),
+        exit_rules=("gate", "gate-delayed"),
         exit_threshold=fields.number("early_exit_threshold", default=1.0, positive=False),
         kv_layouts=("last_exited", "full", "shared", "ring", "anchor"),
         fixed_from=1.0,

@@ -73,9 +73,9 @@ class Ouro(LoopedDecoder):
         return F.linear(hidden.float(), self.gate_weight, self.gate_bias).squeeze(-1)
 
     def exit_rule(self, name: str) -> ExitRule:
-        if name != "gate":
-            raise ConfigError("exit rule", found=repr(name), allowed="'gate'")
-        return GateRule(self)
+        if name not in RULES:
+            raise ConfigError("exit rule", found=repr(name), allowed=", ".join(RULES))
+        return RULES[name](self)
 
 
 class GateRule:
@@ -98,6 +98,25 @@ class GateRule:
 
     def leaves(self, value: torch.Tensor, thresholds: torch.Tensor) -> torch.Tensor:
         return value >= thresholds
+
+
+class DelayedGateRule(GateRule):
+    """The same decision, acted on one loop later: what a loop's gate says ends the token after the next
+    loop. A device need not wait for its host between loops, at the price of one more loop a token."""
+
+    def begin(self, states: State) -> State:
+        (survival,) = super().begin(states)
+        return survival, torch.full_like(survival, -1.0)
+
+    def value(
+        self, memory: State, states: State, logits: Callable[[], torch.Tensor]
+    ) -> tuple[torch.Tensor, State]:
+        survival, before = memory
+        newest, (survival,) = super().value((survival,), states, logits)
+        return before, (survival, newest)
+
+
+RULES = {"gate": GateRule, "gate-delayed": DelayedGateRule}
 
 
 def _layer(weights: Weights, i: int) -> Layer:

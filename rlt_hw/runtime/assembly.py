@@ -20,7 +20,7 @@ from rlt_hw.backends.kv.interface import KVCache, KVGeometry
 from rlt_hw.devices.choice import choose_device
 from rlt_hw.devices.detect import detect
 from rlt_hw.devices.platform import Platform, platform_for
-from rlt_hw.errors import CapacityError, ConfigError
+from rlt_hw.errors import CapacityError, ConfigError, UnsupportedError
 from rlt_hw.models.config import model_path, published_names, read_spec
 from rlt_hw.models.loading import load_model
 from rlt_hw.models.spec import KVLayout, ModelSpec
@@ -144,12 +144,24 @@ class Assembly:
             max_loops=limits.max_loops,
             rule=0 if limits.rule is None else self.spec.exit_rules.index(limits.rule),
             threshold=float("inf") if limits.threshold is None else limits.threshold,
+            trace=self._trace(params),
             start_mode=start_mode(params.initial_state, given=initial_states is not None),
             start_states=initial_states,
         )
         if initial_states is not None:
             check_states(initial_states, self.spec, request)
         return request, detokenizer
+
+    def _trace(self, params: SamplingParams) -> tuple[int, ...]:
+        if params.exit_depths and self.scheduler.config.selects_output:
+            raise UnsupportedError(
+                "exit_depths",
+                found="depths for an engine with kv_layout full, where every token runs every loop",
+                allowed="a kv_layout in which tokens leave early",
+                remedy="Create the engine with kv_layout='last_exited'.",
+                code=Code.COMBINATION,
+            )
+        return params.exit_depths[: params.max_tokens]
 
     def close(self) -> None:
         """Drop the tensors and give cached memory back."""

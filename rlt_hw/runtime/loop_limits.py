@@ -36,11 +36,32 @@ def loop_limits(params: SamplingParams, spec: ModelSpec, max_loops: int) -> Loop
             allowed=f"at most the request's {depth} loops",
             remedy="Lower min_loops, or raise num_loops or max_loops.",
         )
+    _check_trace(params, depth)
     rule = _rule(params, spec)
     threshold = _threshold(params, spec, rule)
     if threshold is None:
         return LoopLimits(params.min_loops, depth)
     return LoopLimits(params.min_loops, depth, threshold, rule)
+
+
+def _check_trace(params: SamplingParams, depth: int) -> None:
+    """Depths that are given must be possible, and leave nothing for a rule to decide."""
+    trace = params.exit_depths
+    if not trace:
+        return
+    if params.exit_rule is not None or params.exit_threshold is not None:
+        raise ConfigError(
+            "exit_depths",
+            found="depths together with exit_threshold or exit_rule",
+            allowed="one of the two",
+            code=Code.COMBINATION,
+        )
+    if trace[0] != depth or not all(params.min_loops <= loops <= depth for loops in trace):
+        raise ConfigError(
+            "exit_depths",
+            found=str(list(trace[:8])),
+            allowed=f"{depth} first (the prompt's), then {params.min_loops} to {depth} for each token",
+        )
 
 
 def _depth(params: SamplingParams, spec: ModelSpec, max_loops: int) -> int:

@@ -18,6 +18,7 @@ class Request:
     min_loops, max_loops, rule, threshold: loop limits and exit rule (its number in the
     spec); threshold is infinite for fixed depth. start_mode, start_states: see `StartMode`;
     float32 [positions, hidden], by absolute position.
+    trace: depths to run the generated tokens to, one each from the first on, instead of a rule.
     generated, depths: tokens produced before a preemption and the exit depth of every known
     token but the last, kept so that a resumed request repeats its own past exactly.
     """
@@ -37,6 +38,7 @@ class Request:
     max_loops: int = 1
     rule: int = 0
     threshold: float = float("inf")
+    trace: tuple[int, ...] = ()
     start_mode: StartMode = StartMode.RANDOM
     start_states: np.ndarray | None = None
     generated: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))

@@ -32,7 +32,9 @@ class SamplingParams:
     num_loops: run exactly so many loops; beside exit_threshold, at most so many.
     min_loops, max_loops: bounds of an adaptive exit. exit_threshold: None is the checkpoint's;
     with Ouro's gate, 1 or more is fixed depth. exit_rule: None is the model's first.
-    logprobs: None, or how many of the most likely tokens to report beside the chosen one.
+    exit_depths: loops for each generated token, such as `RequestOutput.exit_depths` of another run; the
+    first is the prompt's and full depth. logprobs: None, or how many of the most likely tokens to report
+    beside the chosen one.
     initial_state: for models with a random start state. "random": drawn from the seed and the position;
     "zero"; "warm": generated tokens go on from the state of the token before them.
 
@@ -53,12 +55,14 @@ class SamplingParams:
     max_loops: int | None = None
     exit_threshold: float | None = None
     exit_rule: str | None = None
+    exit_depths: tuple[int, ...] = ()
     logprobs: int | None = None
     initial_state: str = "random"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", _strings("stop", self.stop))
         object.__setattr__(self, "stop_token_ids", _ids("stop_token_ids", self.stop_token_ids))
+        object.__setattr__(self, "exit_depths", _ids("exit_depths", self.exit_depths))
         _whole("max_tokens", self.max_tokens, 1)
         _whole("min_tokens", self.min_tokens, 0, self.max_tokens)
         _real("temperature", self.temperature, "a finite number of at least 0", lambda t: t >= 0)

@@ -228,7 +228,7 @@ class Scheduler:
         of_prompt = slots.prompt[idle] - slots.computed[idle]
         one_by_one = (slots.start_mode[idle] >= StartMode.WARM) | self.config.whole_prompt
         if not self.config.selects_output:
-            one_by_one |= np.isfinite(slots.threshold[idle])
+            one_by_one |= np.isfinite(slots.threshold[idle]) | (slots.traced[idle] > 0)
         return np.where(one_by_one & (remaining > of_prompt), np.maximum(of_prompt, 1), remaining)
 
     def _build(self, rows: np.ndarray) -> StepPlan:
@@ -297,9 +297,10 @@ class Scheduler:
         if self.config.selects_output:
             return adaptive & sample, depth
         decode = start >= slots.prompt[rows]
-        repeats = adaptive & decode & ~sample
+        given = start - slots.prompt[rows] + 1 < slots.traced[rows]
+        repeats = decode & (given | ((adaptive | (slots.traced[rows] > 0)) & ~sample))
         recorded = slots.depths[rows, start]
-        return adaptive & decode & sample, np.where(repeats, recorded, depth).astype(np.int32)
+        return adaptive & decode & ~repeats, np.where(repeats, recorded, depth).astype(np.int32)
 
     def _emit(self, plan: StepPlan, result: StepResult, rows: np.ndarray) -> list[Emission]:
         slots = self.slots

@@ -12,8 +12,8 @@ class Slots:
 
     known: tokens whose ids are known. computed: tokens whose KV is complete. length: tokens in
     flight (0: none). loop: loops those have run. row: their row in the last plan, -1 if none.
-    tokens, depths: [count, max_len], ids and exit depths by position; pages of memory that no
-    request reaches are never touched.
+    traced: generated tokens whose depth is given. tokens, depths: [count, max_len], ids and exit
+    depths by position; pages of memory that no request reaches are never touched.
     """
 
     def __init__(self, count: int, max_len: int) -> None:
@@ -33,6 +33,7 @@ class Slots:
         self.max_loops = np.ones(count, np.int32)
         self.rule = np.zeros(count, np.int8)
         self.threshold = np.full(count, np.inf, np.float32)
+        self.traced = np.zeros(count, np.int32)
         self.start_mode = np.zeros(count, np.int8)
         self.temperature = np.zeros(count, np.float32)
         self.top_k = np.zeros(count, np.int32)
@@ -73,6 +74,7 @@ class Slots:
         self.max_loops[slot] = request.max_loops
         self.rule[slot] = request.rule
         self.threshold[slot] = request.threshold
+        self.traced[slot] = len(request.trace)
         self.start_mode[slot] = request.start_mode
         self.temperature[slot] = request.temperature
         self.top_k[slot] = request.top_k
@@ -82,6 +84,7 @@ class Slots:
         self.ignore_eos[slot] = request.ignore_eos
         self.tokens[slot, : len(request.prompt)] = request.prompt
         self.tokens[slot, len(request.prompt) : request.known] = request.generated
+        self.depths[slot, self.prompt[slot] - 1 :][: len(request.trace)] = request.trace
         self.depths[slot, : len(request.depths)] = request.depths
 
     def take(self, slot: int) -> Request:

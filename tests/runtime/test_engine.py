@@ -268,3 +268,32 @@ def test_a_kv_dtype_of_its_own_finds_a_backend_that_takes_it():
     ) as it:
         assert it.decision.decode.chosen.name == "torch_reference"
         assert it.generate(PROMPT)[0].text == ANSWER
+
+
+def test_a_recorded_trace_repeats_a_run(engine):
+    prompts = [problem["prompt"] for problem in PROBLEMS[:4]]
+    first = engine.generate(prompts, SamplingParams(exit_threshold=0.4))
+    traces = [SamplingParams(exit_depths=output.exit_depths) for output in first]
+    again = engine.generate(prompts, traces)
+    assert [o.token_ids for o in again] == [o.token_ids for o in first]
+    assert [o.exit_depths for o in again] == [o.exit_depths for o in first]
+    (short,) = engine.generate(PROMPT, SamplingParams(exit_depths=(4, 1, 2), max_tokens=6, ignore_eos=True))
+    assert short.exit_depths == (4, 1, 2, 4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"exit_depths": (4, 5)}, {"exit_depths": (1, 2)}, {"exit_depths": (4, 2), "exit_threshold": 0.5}],
+)
+def test_a_trace_that_cannot_be_is_refused(engine, fields):
+    with pytest.raises(ConfigError, match="exit_depths"):
+        engine.generate(PROMPT, SamplingParams(**fields))
+
+
+def test_a_delayed_exit_comes_one_loop_later(engine):
+    prompts = [problem["prompt"] for problem in PROBLEMS[:4]]
+    exact = engine.generate(prompts, SamplingParams(exit_threshold=0.3))
+    late = engine.generate(prompts, SamplingParams(exit_threshold=0.3, exit_rule="gate-delayed"))
+    assert [o.text for o in late] == [o.text for o in exact]
+    first = [(now.exit_depths[1], then.exit_depths[1]) for now, then in zip(late, exact, strict=True)]
+    assert all(now == min(then + 1, 4) for now, then in first)

@@ -18,6 +18,8 @@ from rlt_hw.runtime.sampling_params import SamplingParams
 OURO, NANBEIGE, HUGINN = (read_spec(f"demo:{name}") for name in ("ouro", "nanbeige", "huginn"))
 
 WRONG = [
+    ("exit_depths", 3),
+    ("exit_depths", (4, -1)),
     ("max_tokens", 0),
     ("max_tokens", -1),
     ("max_tokens", 1.0),
