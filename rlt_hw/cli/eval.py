@@ -74,12 +74,15 @@ def eval(  # noqa: A001, PLR0917 - the command's name; options are named, never 
 
 
 def _settings(engine: Engine, exit_rule: str | None) -> dict[str, options.Depth]:
-    """Every fixed depth of the engine, then thresholds of one exit rule, or each rule at its default."""
+    """Every fixed depth; then every exit rule at its published threshold, or where there are none several
+    thresholds of one rule."""
     settings = {f"loops {n}": options.Depth(n, 1, None, None) for n in range(1, engine.max_loops + 1)}
-    rules = (exit_rule,) if exit_rule else engine.exit_rules
-    if len(rules) == 1:
-        return settings | {f"threshold {q}": options.Depth(None, 1, q, rules[0]) for q in SWEEP_THRESHOLDS}
-    return settings | {f"rule {rule}": options.Depth(None, 1, None, rule) for rule in rules}
+    if engine.exit_defaults:
+        rules = (exit_rule,) if exit_rule else tuple(engine.exit_defaults)
+        return settings | {f"rule {rule}": options.Depth(None, 1, None, rule) for rule in rules}
+    for rule in (exit_rule,) if exit_rule else engine.exit_rules[:1]:
+        settings |= {f"threshold {q}": options.Depth(None, 1, q, rule) for q in SWEEP_THRESHOLDS}
+    return settings
 
 
 def _rows(found: dict[str, list[Score]]) -> list[dict[str, Any]]:

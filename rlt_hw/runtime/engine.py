@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,11 @@ class Engine:
     def exit_rules(self) -> tuple[str, ...]:
         """Adaptive exits a request may ask for, the default first; empty where the model has none."""
         return self._parts.spec.exit_rules
+
+    @property
+    def exit_defaults(self) -> Mapping[str, float]:
+        """Published thresholds by exit rule; empty where a threshold is the user's to choose."""
+        return self._parts.spec.exit_defaults
 
     def stats(self) -> EngineStats:
         """Counters since start and the state of the pool now."""
