@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rlt_hw.errors import ConfigError
 from rlt_hw.registry import JointDecision
 from rlt_hw.runtime.engine import Engine
 from rlt_hw.runtime.outputs import RequestOutput
@@ -30,6 +31,7 @@ class AsyncEngine:
         self._engine = Engine(model, **options)
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._inboxes: dict[str, tuple[asyncio.AbstractEventLoop, Inbox]] = {}
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="rlt-hw engine", daemon=True)
         self._thread.start()
 
@@ -105,8 +107,14 @@ class AsyncEngine:
 
     async def close(self) -> None:
         """Abort what runs, stop the thread and give the memory back."""
+        if self._closed:
+            return
+        self._closed = True
         self._calls.put(None)
         await asyncio.to_thread(self._thread.join)
+        while not self._calls.empty():
+            if (call := self._calls.get()) is not None:
+                call()
         for name in list(self._inboxes):
             self._engine.abort(name)
             self._deliver(name)
@@ -120,6 +128,8 @@ class AsyncEngine:
 
     async def _call(self, function: Callable[[], T]) -> T:
         """Run a function in the engine's thread."""
+        if self._closed:
+            raise ConfigError("engine", found="closed", allowed="open", remedy="Create a new AsyncEngine.")
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
 

@@ -80,3 +80,19 @@ def test_bad_requests_raise_where_they_were_made():
         assert (await good).text == ANSWER
 
     run(scenario)
+
+
+def test_a_closed_engine_refuses_and_ends_what_runs():
+    async def main() -> None:
+        engine = AsyncEngine("demo:ouro", **OPTIONS)
+        params = SamplingParams(max_tokens=90, ignore_eos=True)
+        running = asyncio.create_task(engine.generate(PROMPT, params))
+        await asyncio.sleep(0)
+        assert (await engine.stats()).prompt_tokens > 0
+        await engine.close()
+        await engine.close()
+        assert (await running).finish_reason == "abort"
+        with pytest.raises(ConfigError, match="closed"):
+            await engine.generate(PROMPT)
+
+    asyncio.run(main())
