@@ -81,7 +81,14 @@ def bench(  # noqa: PLR0917 - options are named on the command line, never posit
     from rich.table import Table
 
     table = Table()
-    for column in ("batch", "tokens/s", "first token ms", "between tokens ms", "mean depth"):
+    for column in (
+        "batch",
+        "tokens/s",
+        "first token ms",
+        "between tokens ms",
+        "mean depth",
+        "scheduler ms/step",
+    ):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
@@ -90,6 +97,7 @@ def bench(  # noqa: PLR0917 - options are named on the command line, never posit
             f"{row.first_token_ms:,.1f}",
             f"{row.between_tokens_ms:,.2f}",
             f"{row.mean_depth:.2f}",
+            f"{row.scheduler_ms:.3f}",
         )
     screen = console()
     screen.print(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,9 @@ class Engine:
         """Advance everything by one step; ids of the requests that grew or ended."""
         self._require_open()
         scheduler = self._parts.scheduler
+        begin = time.perf_counter()
         plan = scheduler.plan()
+        self._stats.scheduling(time.perf_counter() - begin)
         if plan is None:
             return []
         try:
@@ -217,7 +220,10 @@ class Engine:
             logger.exception("a step failed; its requests end with an error")
             return self._fail(plan, error)
         self._stats.step(plan, result)
-        return [self._advance(emission, result) for emission in scheduler.apply(plan, result)]
+        begin = time.perf_counter()
+        emissions = scheduler.apply(plan, result)
+        self._stats.scheduling(time.perf_counter() - begin)
+        return [self._advance(emission, result) for emission in emissions]
 
     def output(self, request_id: str) -> RequestOutput:
         """What a request has produced so far."""

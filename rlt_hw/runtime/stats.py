@@ -15,6 +15,7 @@ from rlt_hw.runtime.step import StepPlan, StepResult
 @dataclass(frozen=True)
 class EngineStats:
     """steps: runner calls. loop_rows: rows times loops that ran. finished: requests by reason.
+    scheduler_seconds: host time spent in the scheduler.
 
     tokens_by_depth: generated tokens by exit depth. kv_bytes: size of the pool in bytes.
     """
@@ -26,6 +27,7 @@ class EngineStats:
     generated_tokens: int
     steps: int
     loop_rows: int
+    scheduler_seconds: float
     preemptions: int
     tokens_by_depth: dict[int, int]
     pages_free: int
@@ -50,12 +52,16 @@ class StatsCollector:
         self._depths: Counter[int] = Counter()
         self._finished: Counter[str] = Counter()
         self._prompt = self._steps = self._loop_rows = 0
+        self._scheduling = 0.0
 
     def step(self, plan: StepPlan, result: StepResult) -> None:
         self._steps += 1
         self._loop_rows += plan.rows * plan.loops
         depths, counts = np.unique(result.depth[result.token >= 0], return_counts=True)
         self._depths.update(dict(zip(depths.tolist(), counts.tolist(), strict=True)))
+
+    def scheduling(self, seconds: float) -> None:
+        self._scheduling += seconds
 
     def added(self, prompt_tokens: int) -> None:
         self._prompt += prompt_tokens
@@ -72,6 +78,7 @@ class StatsCollector:
             generated_tokens=sum(self._depths.values()),
             steps=self._steps,
             loop_rows=self._loop_rows,
+            scheduler_seconds=self._scheduling,
             preemptions=scheduler.preemptions,
             tokens_by_depth=dict(sorted(self._depths.items())),
             pages_free=scheduler.kv.free_pages,

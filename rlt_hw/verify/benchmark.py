@@ -21,7 +21,7 @@ class Measurement:
     """Medians over repeats. tokens_per_second counts generated tokens over the whole run, prefill included.
 
     first_token_ms: median over requests. between_tokens_ms: mean gap after the first, median over
-    requests. mean_depth: loops of a generated token.
+    requests. mean_depth: loops of a generated token. scheduler_ms: host time in the scheduler, a step.
     """
 
     batch: int
@@ -29,6 +29,7 @@ class Measurement:
     first_token_ms: float
     between_tokens_ms: float
     mean_depth: float
+    scheduler_ms: float
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -37,13 +38,18 @@ class Measurement:
 def measure(engine: Engine, batch: int, input_len: int, params: SamplingParams, repeats: int) -> Measurement:
     """Run `batch` random prompts of `input_len` tokens `repeats` times, after one warm-up."""
     rng = np.random.default_rng(0)
-    runs = [_run(engine, _prompts(engine, rng, batch, input_len), params) for _ in range(repeats + 1)][1:]
+    _run(engine, _prompts(engine, rng, batch, input_len), params)
+    before = engine.stats()
+    runs = [_run(engine, _prompts(engine, rng, batch, input_len), params) for _ in range(repeats)]
+    after = engine.stats()
+    scheduling = after.scheduler_seconds - before.scheduler_seconds
     return Measurement(
         batch,
         median(_throughput(outputs, seconds) for outputs, seconds in runs),
         1e3 * median(_first(outputs) for outputs, _ in runs),
         1e3 * median(_gap(outputs) for outputs, _ in runs),
         median(_depth(outputs) for outputs, _ in runs),
+        1e3 * scheduling / (after.steps - before.steps),
     )
 
 

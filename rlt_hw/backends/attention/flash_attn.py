@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
+from rlt_hw.backends.targets import AMPERE_TO_BLACKWELL
 from rlt_hw.registry import BackendSpec, Kind, Rank, Requirement, Sizes
 
 if TYPE_CHECKING:
@@ -18,17 +19,7 @@ SPEC = BackendSpec(
     name="flash_attn",
     adapter="rlt_hw.backends.attention.flash_attn:FlashAttn",
     summary="FlashAttention 2, pages of 256 tokens",
-    targets=(
-        "nvidia:sm80",
-        "nvidia:sm86",
-        "nvidia:sm87",
-        "nvidia:sm89",
-        "nvidia:sm90",
-        "nvidia:sm100",
-        "nvidia:sm103",
-        "nvidia:sm120",
-        "nvidia:sm121",
-    ),
+    targets=AMPERE_TO_BLACKWELL,
     dtypes=("bfloat16", "float16"),
     head_dims=Sizes(multiple=8, high=256),
     page_sizes=Sizes(multiple=256),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
+from rlt_hw.backends.targets import AMD, AMPERE_TO_BLACKWELL
 from rlt_hw.registry import BackendSpec, Kind, Rank, Requirement, Sizes, Toolkit
 
 if TYPE_CHECKING:
@@ -15,26 +16,7 @@ SPEC = BackendSpec(
     name="triton_paged",
     adapter="rlt_hw.backends.attention.triton_paged:TritonPaged",
     summary="paged decode and prefill in Triton",
-    # Not nvidia:sm110: Triton 3.6 cannot target it.
-    targets=(
-        "nvidia:sm80",
-        "nvidia:sm86",
-        "nvidia:sm87",
-        "nvidia:sm89",
-        "nvidia:sm90",
-        "nvidia:sm100",
-        "nvidia:sm103",
-        "nvidia:sm120",
-        "nvidia:sm121",
-        "amd:gfx90a",
-        "amd:gfx942",
-        "amd:gfx950",
-        "amd:gfx1100",
-        "amd:gfx1101",
-        "amd:gfx1151",
-        "amd:gfx1200",
-        "amd:gfx1201",
-    ),
+    targets=AMPERE_TO_BLACKWELL + AMD,
     head_dims=Sizes(multiple=16, high=256),
     page_sizes=Sizes(values=(1,), multiple=16),
     preferred_page=16,

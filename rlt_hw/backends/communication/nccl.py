@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlt_hw.backends.communication.process_group import ProcessGroup
+from rlt_hw.backends.targets import AMPERE_TO_BLACKWELL
 from rlt_hw.registry import BackendSpec, Kind, Rank, Sizes
 
 SPEC = BackendSpec(
@@ -10,18 +11,7 @@ SPEC = BackendSpec(
     name="nccl",
     adapter="rlt_hw.backends.communication.nccl:Nccl",
     summary="torch.distributed with NCCL",
-    targets=(
-        "nvidia:sm80",
-        "nvidia:sm86",
-        "nvidia:sm87",
-        "nvidia:sm89",
-        "nvidia:sm90",
-        "nvidia:sm100",
-        "nvidia:sm103",
-        "nvidia:sm110",
-        "nvidia:sm120",
-        "nvidia:sm121",
-    ),
+    targets=(*AMPERE_TO_BLACKWELL, "nvidia:sm110"),
     world_sizes=Sizes(multiple=1, low=2),
     graph_levels=("none", "piecewise", "full"),
     ranks=(Rank("*", 50, "the process-group backend of torch's CUDA builds"),),

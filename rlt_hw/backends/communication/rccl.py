@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlt_hw.backends.communication.process_group import ProcessGroup
+from rlt_hw.backends.targets import AMD
 from rlt_hw.registry import BackendSpec, Kind, Rank, Sizes
 
 SPEC = BackendSpec(
@@ -10,16 +11,7 @@ SPEC = BackendSpec(
     name="rccl",
     adapter="rlt_hw.backends.communication.rccl:Rccl",
     summary="torch.distributed with RCCL",
-    targets=(
-        "amd:gfx90a",
-        "amd:gfx942",
-        "amd:gfx950",
-        "amd:gfx1100",
-        "amd:gfx1101",
-        "amd:gfx1151",
-        "amd:gfx1200",
-        "amd:gfx1201",
-    ),
+    targets=AMD,
     world_sizes=Sizes(multiple=1, low=2),
     ranks=(Rank("*", 50, "the process-group backend of torch's ROCm builds"),),
 )
