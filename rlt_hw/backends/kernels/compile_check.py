@@ -1,6 +1,6 @@
 """Compiles the attention kernels for targets that are not here and reads what the compiler says.
 
-    python -m rlt_hw.backends.kernels.compile_check [--out FILE]
+    python -m rlt_hw.backends.kernels.compile_check [--out FILE] [--records FOLDER]
 
 For each target, kernel, head size and dtype: shared memory, registers, spills and the matrix
 instruction that was emitted. A row's `faults` are what would keep it from running, or make it slow.
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -167,18 +168,37 @@ def _nvidia_registers(cubin: bytes) -> tuple[int, int]:
     return int(registers.group(1)) if registers else 0, int(stack.group(1)) if stack else 0
 
 
+def write_records(rows: list[Row], folder: Path, commit: str) -> None:
+    """One evidence record of level 2 for each target, with every row."""
+    for target in dict.fromkeys(row.target for row in rows):
+        record = {
+            "level": 2,
+            "target": target,
+            "backends": ["triton_paged"],
+            "date": date.today().isoformat(),
+            "commit": commit,
+            "triton": triton.__version__,
+            "rows": [asdict(row) for row in rows if row.target == target],
+        }
+        path = folder / f"compiled-{target.replace(':', '-')}.json"
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="write the rows as JSON")
     parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--dtypes", default="bfloat16,float32")
+    parser.add_argument("--records", type=Path, help="write an evidence record for each target")
+    parser.add_argument("--commit", default="", help="what the records say was compiled")
     chosen = parser.parse_args()
     rows = [
         row
         for target in chosen.targets.split(",")
         for head_dim in (64, 96, 128)
-        for dtype in ("bfloat16", "float32")
+        for dtype in chosen.dtypes.split(",")
         for row in check(Target.parse(target), head_dim, dtype)
     ]
     for row in rows:
@@ -189,6 +209,8 @@ def main() -> int:
     if chosen.out:
         report = {"triton": triton.__version__, "rows": [asdict(row) for row in rows]}
         chosen.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if chosen.records:
+        write_records(rows, chosen.records, chosen.commit)
     return 1 if any(row.faults for row in rows) else 0
 
 
