@@ -18,7 +18,6 @@ from rlt_hw.runtime.loop_limits import LoopLimits, loop_limits
 
 INITIAL_STATES = ("random", "zero", "warm")
 MAX_SEED = 2**64 - 1
-MAX_LOGPROBS = 128
 
 
 @dataclass(frozen=True)
@@ -105,6 +104,8 @@ class SamplingParams:
         for token in self.stop_token_ids:
             if token >= spec.vocab_size:
                 raise _wrong("stop_token_ids", token, f"ids below the vocabulary size {spec.vocab_size}")
+        if self.logprobs is not None and self.logprobs > spec.vocab_size:
+            raise _wrong("logprobs", self.logprobs, f"at most the vocabulary size {spec.vocab_size}")
         if self.initial_state != "random" and not spec.random_start:
             raise UnsupportedError(
                 "initial_state",
@@ -120,7 +121,7 @@ _OPTIONAL_WHOLE = (
     ("seed", 0, MAX_SEED),
     ("num_loops", 1, None),
     ("max_loops", 1, None),
-    ("logprobs", 0, MAX_LOGPROBS),
+    ("logprobs", 0, None),
 )
 
 

@@ -128,6 +128,7 @@ BAD = {
     "a prompt longer than the context": ([[7] * 300], {}, CapacityError, "at most 255"),
     "more loops than the engine has": (PROMPT, {"num_loops": 9}, ConfigError, "1 to 4"),
     "an unknown exit rule": (PROMPT, {"exit_rule": "kl"}, UnsupportedError, "gate"),
+    "more logprobs than tokens": (PROMPT, {"logprobs": 513}, ConfigError, "vocabulary size 512"),
 }
 
 

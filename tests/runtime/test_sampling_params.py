@@ -59,7 +59,6 @@ WRONG = [
     ("exit_threshold", True),
     ("exit_rule", 3),
     ("logprobs", -1),
-    ("logprobs", 129),
     ("logprobs", True),
     ("initial_state", "ones"),
     ("initial_state", None),
