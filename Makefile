@@ -11,7 +11,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 # One thread a process: two processes whose threads wait for each other's cores are many times slower.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := test
 .PHONY: demo test test-slow lint format types contracts docs check clean
@@ -29,10 +29,10 @@ demo: $(READY)
 		--prompt "$$(printf 'Q: Leo has 70 green toys and 41 new toys. How many toys does Leo have in all?\nA:')"
 
 test: $(READY)
-	$(PYTEST)
+	$(PYTEST) --dist loadfile
 
 test-slow: $(READY)
-	$(PYTEST) -m slow
+	$(PYTEST) --dist worksteal -m slow
 
 lint: $(READY)
 	$(BIN)/ruff check .
