@@ -77,7 +77,9 @@ class Scheduler:
         self.slots = Slots(config.max_num_seqs, config.max_model_len)
         self.waiting: deque[Request] = deque()
         self.preemptions = 0
-        self._stop_ids = np.array(sorted(stop_ids), np.int64)
+        self._stop_ids = stop_ids
+        self._is_stop = np.zeros(max(stop_ids, default=0) + 2, bool)  # the last entry is for all other ids
+        self._is_stop[sorted(stop_ids)] = True
         self._arrivals = 0
 
     def add(self, request: Request) -> None:
@@ -202,12 +204,16 @@ class Scheduler:
         """Put idle slots in flight: every single token first, then chunks as the budget allows."""
         slots = self.slots
         idle = np.flatnonzero(slots.active & (slots.length == 0))
+        if not len(idle):
+            return
         idle = idle[np.argsort(slots.order[idle])]
         wanted = self._wanted(idle)
         chunks_in_flight = int(slots.length[slots.length > 1].sum())
         room = self.config.max_batched_tokens - int(slots.length.sum())
         singles = idle[wanted == 1][:room]
         slots.length[singles] = 1
+        if len(singles) == len(idle):
+            return
         room -= len(singles)
         chunked, wanted = idle[wanted > 1], wanted[wanted > 1]
         budget = self.config.max_batched_tokens - int(slots.active.sum()) - chunks_in_flight
@@ -240,8 +246,6 @@ class Scheduler:
         left = limit - loop
         if not self.config.selects_output:
             left = np.where(gated, np.maximum(slots.min_loops[rows] - loop, 1), left)
-        token_row = np.repeat(np.arange(len(rows)), length)
-        offset = np.arange(len(token_row)) - np.repeat(np.cumsum(length) - length, length)
         width = int(slots.computed[rows].max() + length.max())
         return StepPlan(
             loops=int(left.min()),
@@ -259,7 +263,7 @@ class Scheduler:
             rule=slots.rule[rows],
             threshold=slots.threshold[rows],
             sample=sample,
-            token_ids=slots.tokens[rows[token_row], start[token_row] + offset].astype(np.int64),
+            token_ids=self._token_ids(rows, start, length),
             page_table=self.kv.page_table[rows, : int(pages_for(width, self.kv.page_size))],
             start_mode=slots.start_mode[rows],
             given=self._given(rows, start, length, loop),
@@ -273,6 +277,15 @@ class Scheduler:
                 logprobs=slots.logprobs[rows],
             ),
         )
+
+    def _token_ids(self, rows: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """Packed in row order, int64."""
+        tokens = self.slots.tokens
+        if length[-1] == 1:  # single tokens come first, so all are
+            return tokens[rows, start].astype(np.int64)
+        row = np.repeat(np.arange(len(rows)), length)
+        offset = np.arange(len(row)) - np.repeat(np.cumsum(length) - length, length)
+        return tokens[rows[row], start[row] + offset].astype(np.int64)
 
     def _given(
         self, rows: np.ndarray, start: np.ndarray, length: np.ndarray, loop: np.ndarray
@@ -310,7 +323,7 @@ class Scheduler:
         slots.known[where] += 1
         produced = slots.known[where] - slots.prompt[where]
         may_stop = ~slots.ignore_eos[where] & (produced > slots.min_tokens[where])
-        stopped = np.isin(token, self._stop_ids) & may_stop
+        stopped = self._is_stop[np.minimum(token, len(self._is_stop) - 1)] & may_stop
         full = slots.known[where] >= slots.last[where]
         ended = stopped | full | bad
         emissions = []
