@@ -13,9 +13,10 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from rlt_hw.backends.contract import breach
 from rlt_hw.backends.evidence import RECORDS, levels
 from rlt_hw.reasons import Code, Rejection
-from rlt_hw.registry import CONTRACT_VERSION, BackendSpec, BrokenPlugin, Kind, Registry
+from rlt_hw.registry import BackendSpec, BrokenPlugin, Registry
 
 GROUP = "rlt_hw.backends"
 FOLDERS = ("attention", "kv", "graphs", "communication")
@@ -48,28 +49,13 @@ def _read(point: EntryPoint, taken: Iterable[str]) -> BackendSpec | BrokenPlugin
     source = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
     try:
         loaded = point.load()
+        spec: Any = getattr(loaded, "SPEC", loaded)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - a plugin may raise anything, SystemExit included
         return _broken(point, source, f"{type(error).__name__} on import: {error}", "a module that imports")
-    spec: Any = getattr(loaded, "SPEC", loaded)
-    found, allowed = _breach(spec, taken)
-    return replace(spec, source=source) if not found else _broken(point, source, found, allowed)
-
-
-def _breach(spec: Any, taken: Iterable[str]) -> tuple[str, str]:
-    """What in a plugin's declaration breaks the contract, and what is allowed; ("", "") if nothing."""
-    if not isinstance(spec, BackendSpec):
-        return f"a {type(spec).__name__} as its spec", "a BackendSpec, or a module with one as SPEC"
-    if spec.contract != CONTRACT_VERSION:
-        return f"contract version {spec.contract!r}", f"contract version {CONTRACT_VERSION}"
-    if spec.kind not in list(Kind):
-        return f"kind {spec.kind!r}", ", ".join(kind.value for kind in Kind)
-    if spec.adapter.count(":") != 1:
-        return f"adapter {spec.adapter!r}", '"module:Class"'
-    if spec.name in taken or spec.name == "auto":
-        return f"the name {spec.name!r}, which is taken", "a name of its own"
-    return "", ""
+    broken = breach(spec, taken)
+    return _broken(point, source, *broken) if broken else replace(spec, source=source)
 
 
 def _broken(point: EntryPoint, source: str, found: str, allowed: str) -> BrokenPlugin:

@@ -142,7 +142,7 @@ def assess_plan(
             decision = replace(decision, obstacles=(too_big,))
     return PlanReport(
         spec, target, decision, memory, source, max_num_seqs, assumed,
-        _notes(spec, decision, memory, max_num_seqs),
+        _notes(spec, decision, memory, max_num_seqs, tensor_parallel),
     )  # fmt: skip
 
 
@@ -187,9 +187,15 @@ def _is(found: Target, wanted: Target) -> bool:
 
 
 def _notes(
-    spec: ModelSpec, decision: JointDecision, memory: MemoryPlan | None, max_num_seqs: int
+    spec: ModelSpec,
+    decision: JointDecision,
+    memory: MemoryPlan | None,
+    max_num_seqs: int,
+    tensor_parallel: int,
 ) -> tuple[str, ...]:
     notes = []
+    if tensor_parallel > 1:
+        notes.append("Planned only: the engine of this release runs in one process, on one device.")
     unproven = {
         row.name: LEVELS[row.level]
         for part in decision.parts
