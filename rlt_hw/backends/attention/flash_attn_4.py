@@ -2,7 +2,8 @@
 
 Source: flash_attn.cute.flash_attn_varlen_func of flash-attn-4 4.0.0b36. Where a page holds exactly one key
 tile (128 tokens at some head sizes), that release loads the unused tail of a last page too, and a NaN there
-spoils the result; such page sizes are left out here.
+spoils the result; such page sizes are left out here. Pages smaller than a tile need a head_dim
+that 16 divides.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _blackwell_head_dims(target: Target, need: Need, _environment: Environment) 
         Code.HEAD_DIM,
         "flash_attn_4",
         f"{need.head_dim} on {target}",
-        "multiples of 8 up to 128, 256",
+        "multiples of 16 up to 128, 256",
         "Leave attention at auto, or name another backend.",
     )
 
@@ -40,7 +41,7 @@ SPEC = BackendSpec(
     summary="FlashAttention 4, paged",
     targets=("nvidia:sm90", "nvidia:sm100"),
     dtypes=("bfloat16", "float16"),
-    head_dims=Sizes(multiple=8, high=256),
+    head_dims=Sizes(multiple=16, high=256),
     page_sizes=Sizes(values=(16, 32, 64)),
     preferred_page=16,
     graph_levels=("none", "piecewise", "full"),

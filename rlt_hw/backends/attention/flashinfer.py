@@ -50,7 +50,9 @@ class FlashInfer:
     """See `rlt_hw.backends.attention.interface.Attention`.
 
     Single-token rows go to the decode wrapper, the others to the prefill wrapper; both are planned on the
-    host once a loop and run for each of its layers.
+    host once a loop and run for each of its layers. Both name their kernels: "auto" may choose cuDNN's.
+    A plan is copied to the device from one pinned buffer that the next plan overwrites, so the tables are
+    handed over on the device: fetching them makes `plan` wait until the copy before is through.
     """
 
     def __init__(self, geometry: AttentionGeometry) -> None:
@@ -61,7 +63,7 @@ class FlashInfer:
         ratio = geometry.num_heads // geometry.num_kv_heads
         work = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=geometry.device)
         self._decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
-            work, "NHD", use_tensor_cores=ratio >= TENSOR_CORE_RATIO
+            work, "NHD", use_tensor_cores=ratio >= TENSOR_CORE_RATIO, backend="fa2"
         )
         self._prefill = flashinfer.BatchPrefillWithPagedKVCacheWrapper(
             torch.zeros_like(work), "NHD", backend="fa2"

@@ -47,14 +47,16 @@ class FlashInferXqa:
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor
     ) -> None:
-        """The kernels assume the HND layout unless told, and an empty batch is not theirs to take."""
+        """The layout is named, since the package's entry points differ in their default; the query is made
+        contiguous, since the kernels read it without strides. An empty batch is not theirs to take.
+        """
         from flashinfer.decode import xqa_batch_decode_with_kv_cache
 
         batch = self._batch
         if not batch.rows:
             return
         xqa_batch_decode_with_kv_cache(
-            query,
+            query.contiguous(),
             (keys, values),
             self._workspace,
             batch.page_table,
