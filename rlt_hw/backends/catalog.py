@@ -19,7 +19,7 @@ from rlt_hw.reasons import Code, Rejection
 from rlt_hw.registry import BackendSpec, BrokenPlugin, Registry
 
 GROUP = "rlt_hw.backends"
-FOLDERS = ("attention", "kv", "graphs", "communication")
+FOLDERS = ("attention", "kv", "operators", "graphs", "communication")
 
 
 def load_registry(points: Iterable[EntryPoint] | None = None, records: Path = RECORDS) -> Registry:

@@ -9,8 +9,9 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
+from rlt_hw.backends.operators.interface import Operators
 from rlt_hw.models.interface import Attend, State, Tokens
-from rlt_hw.models.layers import rotary_angles
+from rlt_hw.models.layers import Layers, rotary_angles
 from rlt_hw.models.spec import ModelSpec
 
 Weights = MutableMapping[str, torch.Tensor]
@@ -22,8 +23,9 @@ class LoopedDecoder:
     embedding_name = "model.embed_tokens.weight"
     ignored_weights: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
+    def __init__(self, spec: ModelSpec, weights: Weights, operators: Operators) -> None:
         self.spec = spec
+        self.operators, self.sublayers = operators, Layers(operators, spec.norm_eps)
         self.embedding = weights.pop(self.embedding_name)
         self.unembedding = self.embedding if spec.tie_embeddings else weights.pop("lm_head.weight")
         self.norm = weights.pop("model.norm.weight")
@@ -35,7 +37,7 @@ class LoopedDecoder:
         return (F.embedding(tokens.ids, self.embedding),)
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        return F.linear(hidden, self.unembedding).float()
+        return self.operators.logits(hidden, self.unembedding)
 
     def latent(self, state: State) -> torch.Tensor:
         return state[0]

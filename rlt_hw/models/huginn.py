@@ -3,17 +3,20 @@ each time, and a coda (arXiv:2502.05171). The norms act on the residual stream i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
+from rlt_hw import philox_torch
+from rlt_hw.backends.operators.interface import Add, Operators, Stream
 from rlt_hw.errors import ConfigError
 from rlt_hw.models.decoder import Weights
 from rlt_hw.models.huginn_exits import RULES
-from rlt_hw.models.interface import Attend, ExitRule, State, Tokens
-from rlt_hw.models.layers import AttentionWeights, gated_mlp, rms_norm, rotary_angles, self_attention
+from rlt_hw.models.interface import Attend, DeviceStart, ExitRule, State, Tokens
+from rlt_hw.models.layers import AttentionWeights, Layers, rotary, rotary_angles
 from rlt_hw.models.spec import ModelSpec
 from rlt_hw.philox import uniform_block
 
@@ -40,8 +43,9 @@ class Huginn:
     embedding_name = "transformer.wte.weight"
     ignored_weights = ("freqs_cis",)
 
-    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
+    def __init__(self, spec: ModelSpec, weights: Weights, operators: Operators) -> None:
         self.spec = spec
+        self.operators, self.sublayers = operators, Layers(operators, spec.norm_eps)
         self.embedding = weights.pop(self.embedding_name)
         self.unembedding = self.embedding if spec.tie_embeddings else weights.pop("lm_head.weight")
         self.norm = weights.pop("transformer.ln_f.weight")
@@ -85,18 +89,18 @@ class Huginn:
 
     def recurrent(self, state: State, angles: State, attend: Attend) -> State:
         x, injected = state
-        x = F.linear(torch.cat((x, injected), dim=-1), self.adapter)
+        x = self.operators.product(torch.cat((x, injected), dim=-1), self.adapter)
         return self._blocks(self.core_blocks, x, angles, attend), injected
 
     def coda(self, state: State, angles: State, attend: Attend) -> torch.Tensor:
         x = self._blocks(self.coda_blocks, self.latent(state), angles, attend)
-        return rms_norm(x, self.norm, self.spec.norm_eps)
+        return self.operators.settle(Stream(x), self.spec.norm_eps, self.norm)
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        return F.linear(hidden, self.unembedding).float()
+        return self.operators.logits(hidden, self.unembedding)
 
     def latent(self, state: State) -> torch.Tensor:
-        return rms_norm(state[0], self.norm, self.spec.norm_eps)
+        return self.operators.settle(Stream(state[0]), self.spec.norm_eps, self.norm)
 
     def exit_rule(self, name: str) -> ExitRule:
         if name not in RULES:
@@ -104,20 +108,23 @@ class Huginn:
         return RULES[name](self.spec.vocab_size)
 
     def _blocks(self, blocks: list[Block], x: torch.Tensor, angles: State, attend: Attend) -> torch.Tensor:
-        eps = self.spec.norm_eps
+        stream = Stream(x)
         for index, block in enumerate(blocks):
             norm_1, norm_2, norm_3, norm_4 = block.norms
-            branch = self_attention(
-                rms_norm(x, norm_1, eps), index, block.attention, self.spec, angles, attend
-            )
-            x = rms_norm(branch + x, norm_2, eps)
-            branch = gated_mlp(rms_norm(x, norm_3, eps), block.gate_up, block.down)
-            x = rms_norm(branch + x, norm_4, eps)
-        return x
+            stream, branch = self.sublayers.attention(stream, norm_1, index, block.attention, angles, attend)
+            stream = stream.plus(branch, norm_2, Add.AROUND)
+            stream, branch = self.sublayers.gated_mlp(stream, norm_3, block.gate_up, block.down)
+            stream = stream.plus(branch, norm_4, Add.AROUND)
+        return self.operators.settle(stream, self.spec.norm_eps)
 
     def _start(self, tokens: Tokens) -> torch.Tensor:
         """Start states, float32 [tokens, hidden]."""
         start, device = tokens.start, self.embedding.device
+        if isinstance(start, DeviceStart):
+            draws = philox_torch.uniform_block(
+                start.seeds, tokens.positions, self.spec.hidden_size, STATE_STREAM
+            )
+            return _truncated_normal(draws).masked_fill(start.zero[:, None], 0.0)
         state = torch.zeros(len(tokens.ids), self.spec.hidden_size, device=device)
         drawn = np.flatnonzero(~(start.zero | start.given))
         if len(drawn):
@@ -135,9 +142,12 @@ def random_states(seeds: np.ndarray, positions: np.ndarray, hidden: int) -> torc
 
     seeds: uint64 [n]; positions: int64 [n]. A state depends on its seed and position alone.
     """
-    draws = torch.from_numpy(uniform_block(seeds, positions, hidden, STATE_STREAM))
-    tail = torch.erf(torch.tensor(CUT / 2**0.5, dtype=torch.float64))
-    normal = 2**0.5 * torch.erfinv((2 * draws - 1) * tail)
+    return _truncated_normal(torch.from_numpy(uniform_block(seeds, positions, hidden, STATE_STREAM)))
+
+
+def _truncated_normal(draws: torch.Tensor) -> torch.Tensor:
+    """float32, from uniform float64 draws of the same shape, scaled as `random_states` says."""
+    normal = 2**0.5 * torch.erfinv((2 * draws - 1) * math.erf(CUT / 2**0.5))
     return (normal * (2 / 5) ** 0.5).float()
 
 
@@ -156,8 +166,11 @@ def _block(spec: ModelSpec, weights: Weights, prefix: str) -> Block:
         attention=AttentionWeights(
             qkv=weights.pop(f"{prefix}attn.Wqkv.weight"),
             out=weights.pop(f"{prefix}attn.proj.weight"),
-            query_bias=None if bias is None else bias[0],
-            key_bias=None if bias is None else bias[1],
+            rotary=rotary(
+                spec,
+                query_bias=None if bias is None else bias[0],
+                key_bias=None if bias is None else bias[1],
+            ),
         ),
         gate_up=weights.pop(f"{prefix}mlp.fc.weight"),
         down=weights.pop(f"{prefix}mlp.proj.weight"),

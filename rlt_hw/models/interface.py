@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 import torch
 
+from rlt_hw.backends.operators.interface import Operators, Projected
 from rlt_hw.models.spec import ModelSpec
 
 State = tuple[torch.Tensor, ...]
@@ -35,25 +36,31 @@ class Start:
 
 
 @dataclass(frozen=True)
+class DeviceStart:
+    """The same for starts that are random or zero, known on the device alone.
+
+    seeds: int64 [tokens], the bits of a uint64. zero: bool [tokens].
+    """
+
+    seeds: torch.Tensor
+    zero: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Tokens:
     """Packed new tokens. ids, positions: int64 [tokens]; angles: from `LoopedModel.angles`."""
 
     ids: torch.Tensor
     positions: torch.Tensor
     angles: State
-    start: Start
+    start: Start | DeviceStart
 
 
 class Attend(Protocol):
     """Causal attention over the cache of one stage's layers."""
 
-    def __call__(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> torch.Tensor:
-        """Store key and value ([tokens, kv_heads, head_dim], keys rotated), attend with query.
-
-        query and the result: [tokens, heads, head_dim].
-        """
+    def __call__(self, layer: int, projected: Projected) -> torch.Tensor:
+        """Norm and rotate, store keys and values, attend: [tokens, heads, head_dim]."""
 
 
 class ExitRule(Protocol):
@@ -90,7 +97,9 @@ class LoopedModel(Protocol):
     def weight_shapes(cls, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         """Checkpoint tensor names and shapes that must be there."""
 
-    def __init__(self, spec: ModelSpec, weights: MutableMapping[str, torch.Tensor]) -> None: ...
+    def __init__(
+        self, spec: ModelSpec, weights: MutableMapping[str, torch.Tensor], operators: Operators
+    ) -> None: ...
 
     def angles(self, positions: torch.Tensor) -> State:
         """Rotary (cos, sin), [tokens, head_dim / 2], of int64 positions [tokens]."""

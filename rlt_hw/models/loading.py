@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from rlt_hw.backends.operators.interface import Operators
 from rlt_hw.errors import ConfigError
 from rlt_hw.models.families import model_class
 from rlt_hw.models.interface import LoopedModel
@@ -21,6 +22,7 @@ def load_model(
     *,
     dtype: torch.dtype,
     device: torch.device,
+    operators: Operators,
     load_format: str = "auto",
     seed: int = 0,
     progress: bool = False,
@@ -34,7 +36,7 @@ def load_model(
     cls = model_class(spec)
     shapes = cls.weight_shapes(spec)
     if load_format == "dummy":
-        return cls(spec, dummy_weights(shapes, dtype=dtype, device=device, seed=seed))
+        return cls(spec, dummy_weights(shapes, dtype=dtype, device=device, seed=seed), operators)
     if folder is None:
         raise ConfigError(
             f"model {spec.name}",
@@ -52,4 +54,4 @@ def load_model(
         tied=tied,
         progress=progress,
     )
-    return cls(spec, weights)
+    return cls(spec, weights, operators)

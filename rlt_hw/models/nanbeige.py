@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
+from rlt_hw.backends.operators.interface import Operators, Stream
 from rlt_hw.errors import UnsupportedError
 from rlt_hw.models.decoder import LoopedDecoder, Weights, decoder_shapes, take
 from rlt_hw.models.interface import Attend, ExitRule, State
-from rlt_hw.models.layers import AttentionWeights, gated_mlp, rms_norm, self_attention
+from rlt_hw.models.layers import AttentionWeights, rotary
 from rlt_hw.models.spec import ModelSpec
 from rlt_hw.reasons import Code
 
@@ -31,8 +32,8 @@ class Nanbeige(LoopedDecoder):
 
     ignored_weights = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
 
-    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
-        super().__init__(spec, weights)
+    def __init__(self, spec: ModelSpec, weights: Weights, operators: Operators) -> None:
+        super().__init__(spec, weights, operators)
         self.layers = [_layer(spec, weights, i) for i in range(spec.recurrent_layers)]
 
     @classmethod
@@ -45,18 +46,21 @@ class Nanbeige(LoopedDecoder):
         return shapes
 
     def recurrent(self, state: State, angles: State, attend: Attend) -> State:
-        (hidden,) = state
-        eps = self.spec.norm_eps
+        stream, eps = Stream(state[0]), self.spec.norm_eps
         for index, layer in enumerate(self.layers):
-            normed = rms_norm(hidden, layer.attention_norm, eps)
-            hidden = hidden + self_attention(normed, index, layer.attention, self.spec, angles, attend)
-            normed = rms_norm(hidden, layer.mlp_norm, eps)
-            hidden = hidden + gated_mlp(normed, layer.gate_up, layer.down)
-        return (rms_norm(hidden, self.norm, eps) if self.spec.norm_every_loop else hidden,)
+            stream, branch = self.sublayers.attention(
+                stream, layer.attention_norm, index, layer.attention, angles, attend
+            )
+            stream = stream.plus(branch)
+            stream, branch = self.sublayers.gated_mlp(stream, layer.mlp_norm, layer.gate_up, layer.down)
+            stream = stream.plus(branch)
+        return (self.operators.settle(stream, eps, self.norm if self.spec.norm_every_loop else None),)
 
     def coda(self, state: State, angles: State, attend: Attend) -> torch.Tensor:
         (hidden,) = state
-        return hidden if self.spec.norm_every_loop else rms_norm(hidden, self.norm, self.spec.norm_eps)
+        if self.spec.norm_every_loop:
+            return hidden
+        return self.operators.settle(Stream(hidden), self.spec.norm_eps, self.norm)
 
     def exit_rule(self, name: str) -> ExitRule:
         raise UnsupportedError(
@@ -74,8 +78,11 @@ def _layer(spec: ModelSpec, weights: Weights, i: int) -> Layer:
         attention=AttentionWeights(
             qkv=take(weights, i, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
             out=take(weights, i, "self_attn.o_proj"),
-            query_norm=take(weights, i, "self_attn.q_layernorm") if spec.qk_norm else None,
-            key_norm=take(weights, i, "self_attn.k_layernorm") if spec.qk_norm else None,
+            rotary=rotary(
+                spec,
+                query_norm=take(weights, i, "self_attn.q_layernorm") if spec.qk_norm else None,
+                key_norm=take(weights, i, "self_attn.k_layernorm") if spec.qk_norm else None,
+            ),
         ),
         gate_up=take(weights, i, "mlp.gate_proj", "mlp.up_proj"),
         down=take(weights, i, "mlp.down_proj"),

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from rlt_hw.backends.operators.interface import Add, Operators, Stream
 from rlt_hw.errors import ConfigError
 from rlt_hw.models.decoder import LoopedDecoder, Weights, decoder_shapes, take
 from rlt_hw.models.interface import Attend, ExitRule, State
-from rlt_hw.models.layers import AttentionWeights, gated_mlp, rms_norm, self_attention
+from rlt_hw.models.layers import AttentionWeights, rotary
 from rlt_hw.models.spec import ModelSpec
 
 NORMS = (
@@ -39,11 +40,11 @@ class Layer:
 class Ouro(LoopedDecoder):
     """See `rlt_hw.models.interface.LoopedModel`. Consumes the mapping `weights`."""
 
-    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
-        super().__init__(spec, weights)
+    def __init__(self, spec: ModelSpec, weights: Weights, operators: Operators) -> None:
+        super().__init__(spec, weights, operators)
         self.gate_weight = weights.pop("model.early_exit_gate.weight").float()
         self.gate_bias = weights.pop("model.early_exit_gate.bias").float()
-        self.layers = [_layer(weights, i) for i in range(spec.recurrent_layers)]
+        self.layers = [_layer(spec, weights, i) for i in range(spec.recurrent_layers)]
 
     @classmethod
     def weight_shapes(cls, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
@@ -54,16 +55,15 @@ class Ouro(LoopedDecoder):
         return decoder_shapes(spec, NORMS) | gate
 
     def recurrent(self, state: State, angles: State, attend: Attend) -> State:
-        (hidden,) = state
-        eps = self.spec.norm_eps
+        stream, eps = Stream(state[0]), self.spec.norm_eps
         for index, layer in enumerate(self.layers):
-            normed = rms_norm(hidden, layer.attention_norm, eps)
-            branch = self_attention(normed, index, layer.attention, self.spec, angles, attend)
-            hidden = hidden + rms_norm(branch, layer.attention_out_norm, eps)
-            normed = rms_norm(hidden, layer.mlp_norm, eps)
-            branch = gated_mlp(normed, layer.gate_up, layer.down)
-            hidden = hidden + rms_norm(branch, layer.mlp_out_norm, eps)
-        return (rms_norm(hidden, self.norm, eps),)
+            stream, branch = self.sublayers.attention(
+                stream, layer.attention_norm, index, layer.attention, angles, attend
+            )
+            stream = stream.plus(branch, layer.attention_out_norm, Add.INSIDE)
+            stream, branch = self.sublayers.gated_mlp(stream, layer.mlp_norm, layer.gate_up, layer.down)
+            stream = stream.plus(branch, layer.mlp_out_norm, Add.INSIDE)
+        return (self.operators.settle(stream, eps, self.norm),)
 
     def coda(self, state: State, angles: State, attend: Attend) -> torch.Tensor:
         return state[0]
@@ -119,7 +119,7 @@ class DelayedGateRule(GateRule):
 RULES = {"gate": GateRule, "gate-delayed": DelayedGateRule}
 
 
-def _layer(weights: Weights, i: int) -> Layer:
+def _layer(spec: ModelSpec, weights: Weights, i: int) -> Layer:
     return Layer(
         attention_norm=take(weights, i, "input_layernorm"),
         attention_out_norm=take(weights, i, "input_layernorm_2"),
@@ -128,6 +128,7 @@ def _layer(weights: Weights, i: int) -> Layer:
         attention=AttentionWeights(
             qkv=take(weights, i, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
             out=take(weights, i, "self_attn.o_proj"),
+            rotary=rotary(spec),
         ),
         gate_up=take(weights, i, "mlp.gate_proj", "mlp.up_proj"),
         down=take(weights, i, "mlp.down_proj"),

@@ -119,7 +119,7 @@ def _brief(row: Rejection) -> str:
 
 @dataclass(frozen=True)
 class JointDecision:
-    """The four kinds together.
+    """The five kinds together.
 
     derived: the values that follow, each with its origin; dtype and kv_dtype always, the others where
     the need is served. obstacles: what rules out the target, the model or the memory whatever the
@@ -130,6 +130,7 @@ class JointDecision:
     prefill: Decision
     decode: Decision
     kv: Decision
+    operators: Decision
     graph: Decision
     communication: Decision
     derived: Mapping[str, Derived]
@@ -142,7 +143,7 @@ class JointDecision:
 
     @property
     def parts(self) -> tuple[Decision, ...]:
-        return (self.prefill, self.decode, self.kv, self.graph, self.communication)
+        return (self.prefill, self.decode, self.kv, self.operators, self.graph, self.communication)
 
     @property
     def dtype(self) -> Derived:

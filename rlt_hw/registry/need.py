@@ -1,4 +1,4 @@
-"""What a model and an engine configuration ask of the four kinds."""
+"""What a model and an engine configuration ask of the five kinds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ class Need:
     num_heads, num_kv_heads: of the whole model, before tensor parallelism. model_dtype: the config's.
     allowed_kv_layouts: layouts the family can run, the preferred one first. loops: most loops a request
     may ask for. exit_rules: adaptive exits the family can honour; exit_threshold: one that is asked for.
-    graph: a level ("none", "piecewise", "full"). phases: what attention is asked for.
-    attention, prefill, decode, kv, graph_backend, communication: backend names; `attention` names both
-    phases, `prefill` and `decode` one each.
+    graph: a level ("none", "piecewise", "full"). batch_invariant: a
+    row's result must not depend on the rows beside it. phases: what attention is asked for.
+    attention, prefill, decode, kv, operators, graph_backend, communication: backend names; `attention` names
+    both phases, `prefill` and `decode` one each.
     """
 
     num_heads: int
@@ -36,10 +37,12 @@ class Need:
     kv_layout: str = AUTO
     graph: str = AUTO
     tensor_parallel: int = 1
+    batch_invariant: bool = False
     attention: str = AUTO
     prefill: str = AUTO
     decode: str = AUTO
     kv: str = AUTO
+    operators: str = AUTO
     graph_backend: str = AUTO
     communication: str = AUTO
     phases: tuple[str, ...] = PHASES
@@ -65,6 +68,7 @@ class Need:
             return of_phase if of_phase != AUTO else self.attention
         return {
             Kind.KV: self.kv,
+            Kind.OPERATORS: self.operators,
             Kind.GRAPH: self.graph_backend,
             Kind.COMMUNICATION: self.communication,
         }[kind]

@@ -1,8 +1,9 @@
-"""The four kinds together: brute force over a stable order, so that no choice hides inside another.
+"""The five kinds together: brute force over a stable order, so that no choice hides inside another.
 
-Backends are tried best first, decode attention before prefill before KV before graph before
-communication: the first combination whose parts suit each other is taken. Prefill is never captured
-in a graph, so the graph level is the lowest of the graph backend, decode attention and communication.
+Backends are tried best first, decode attention before prefill before KV before operators before graph
+before communication: the first combination whose parts suit each other is taken. Prefill is never
+captured in a graph, so the graph level is the lowest of the graph backend, decode attention, operators
+and communication.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def assess_jointly(target: Target, need: Need, environment: Environment, registr
         (Kind.ATTENTION, replace(settled, phases=("decode",))),
         (Kind.ATTENTION, replace(settled, phases=("prefill",))),
         (Kind.KV, settled),
+        (Kind.OPERATORS, settled),
         (Kind.GRAPH, settled),
         (Kind.COMMUNICATION, settled),
     )
@@ -66,13 +68,14 @@ def assess_jointly(target: Target, need: Need, environment: Environment, registr
         parts = [choose(part, spec, target) for part, spec in zip(parts, together.specs, strict=True)]
     else:
         parts = [replace(part, reason=_why_not(part, stopped)) for part in parts]
-    decode, prefill, kv, graph, communication = parts
+    decode, prefill, kv, operators, graph, communication = parts
     dtypes = dict(zip(("dtype", "kv_dtype"), settle_dtypes(target, need), strict=True))
     return JointDecision(
         target,
         prefill=prefill,
         decode=decode,
         kv=kv,
+        operators=operators,
         graph=graph,
         communication=communication,
         derived={**dtypes, **(together.derived if together else {})},
@@ -102,13 +105,13 @@ def _why_not(part: Decision, stopped: tuple[Rejection, ...]) -> str:
 
 def _fit(specs: tuple[BackendSpec, ...], need: Need) -> _Together | Rejection:
     """What follows from a combination, or the first reason why its parts do not suit each other."""
-    decode, prefill, kv, graph, communication = specs
+    decode, prefill, kv, operators, graph, communication = specs
     readers = (decode, prefill, kv)
     values = {
         "page_size": _common_page(readers, need),
         "kv_layout": _common_kv_layout(readers, need),
         "tensor_layout": _common_tensor_layout(readers),
-        "graph_level": _graph_level(graph, (decode, communication), need),
+        "graph_level": _graph_level(graph, (decode, operators, communication), need),
     }
     derived: dict[str, Derived] = {}
     for name, value in values.items():

@@ -122,6 +122,15 @@ def _graph(case: Case) -> Iterator[Rejection]:
         )
 
 
+def _batch_invariant(case: Case) -> Iterator[Rejection]:
+    if case.need.batch_invariant and BATCH_INVARIANT not in case.spec.features:
+        remedy = (
+            f"Leave batch_invariant off, or {_other(case.spec.kind)[0].lower()}{_other(case.spec.kind)[1:]}"
+        )
+        found = "results that depend on the batch"
+        yield rejection(Code.COMBINATION, case.spec, found, "the same result in every batch", remedy)
+
+
 def _world_size(case: Case) -> Iterator[Rejection]:
     if case.need.tensor_parallel not in case.spec.world_sizes:
         found = f"{case.need.tensor_parallel} process{'es' if case.need.tensor_parallel > 1 else ''}"
@@ -169,6 +178,7 @@ def _other(kind: Kind) -> str:
     return f"Leave {kind} at auto, or name another backend."
 
 
+BATCH_INVARIANT = "batch_invariant"
 _ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
 _ATTENTION = (
     _phase,
@@ -179,11 +189,13 @@ _ATTENTION = (
     _page_size,
     _kv_layout,
     _graph,
+    _batch_invariant,
     _shared_memory,
 )
 _RULES: dict[Kind, tuple[Rule, ...]] = {
     Kind.ATTENTION: _ATTENTION,
     Kind.KV: (_dtype, _kv_dtype, _page_size, _kv_layout, _loop_planes),
+    Kind.OPERATORS: (_dtype, _graph, _batch_invariant),
     Kind.GRAPH: (_graph,),
     Kind.COMMUNICATION: (_world_size, _graph),
 }

@@ -21,10 +21,11 @@ GRAPH_LEVELS = ("none", "piecewise", "full")
 
 
 class Kind(str, Enum):
-    """The four things that have implementations to choose from."""
+    """The five things that have implementations to choose from."""
 
     ATTENTION = "attention"
     KV = "kv"
+    OPERATORS = "operators"
     GRAPH = "graph"
     COMMUNICATION = "communication"
 

@@ -27,6 +27,7 @@ class Adapters:
     prefill: type[Any]
     decode: type[Any]
     kv: type[Any]
+    operators: type[Any]
     graph: type[Any]
     communication: type[Any]
 

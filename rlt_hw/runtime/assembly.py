@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ import torch
 from rlt_hw.backends.attention.interface import Attention, AttentionGeometry
 from rlt_hw.backends.catalog import load_registry
 from rlt_hw.backends.kv.interface import KVCache, KVGeometry
+from rlt_hw.backends.operators.interface import OperatorOptions, Operators
 from rlt_hw.devices.choice import choose_device
 from rlt_hw.devices.detect import detect
 from rlt_hw.devices.platform import Platform, platform_for
@@ -28,6 +30,7 @@ from rlt_hw.reasons import Code
 from rlt_hw.registry import AUTO, JointDecision
 from rlt_hw.runtime.adapters import Adapters, load_adapters
 from rlt_hw.runtime.attention import PhasedAttention
+from rlt_hw.runtime.decoding import Decoding
 from rlt_hw.runtime.detokenizer import Detokenizer
 from rlt_hw.runtime.kv_manager import KVManager, pages_for
 from rlt_hw.runtime.memory import DEFAULT_KV_SHARE, KV_SHARE, MemoryPlan, plan_memory
@@ -51,6 +54,8 @@ class EngineOptions:
     device: str
     dtype: str
     attention: str
+    operators: str
+    batch_invariant: bool
     kv_cache_dtype: str
     page_size: int | None
     kv_layout: str
@@ -165,6 +170,7 @@ class Assembly:
 
     def close(self) -> None:
         """Drop the tensors and give cached memory back."""
+        self.runner.close()
         del self.runner, self.cache
         self._platform.release_cached_memory()
 
@@ -206,6 +212,8 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
         kv_layout=options.kv_layout,
         graph=options.graph,
         attention=options.attention,
+        operators=options.operators,
+        batch_invariant=options.batch_invariant,
     )
     decision, adapters = load_adapters(device.target, need, environment, load_registry())
     assert decision.kv_layout is not None
@@ -217,11 +225,18 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
     max_model_len = _max_model_len(options, spec)
     memory = _memory(options, spec, decision, platform.memory(device.index).free, max_model_len, max_loops)
     pages = num_pages(options, memory)
+    dtype = getattr(torch, str(decision.dtype.value))
+    operators: Operators = adapters.operators(
+        OperatorOptions(
+            torch_device, dtype, max_rows=options.max_num_seqs, batch_invariant=options.batch_invariant
+        )
+    )
     model = load_model(
         spec,
         folder,
-        dtype=getattr(torch, str(decision.dtype.value)),
+        dtype=dtype,
         device=torch_device,
+        operators=operators,
         load_format=options.load_format,
         seed=options.seed,
         progress=progress,
@@ -235,14 +250,25 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
     )
     cache = adapters.kv(geometry)
     stop_ids = frozenset(_stop_ids(folder, spec))
-    runner = Runner(
-        model,
-        cache,
-        geometry,
-        layout,
-        _attention(adapters, spec, geometry, decision, options, max_model_len),
-        Sampler(stop_ids, torch_device),
-    )
+    attention, decode = _attention(adapters, spec, geometry, decision, options, max_model_len)
+    sampler = Sampler(stop_ids, torch_device)
+    decoding = None
+    if decision.graph_level.value == "full":
+        decoding = Decoding(
+            model,
+            cache,
+            geometry,
+            layout,
+            decode,
+            operators,
+            graph=adapters.graph(torch_device),
+            platform=platform,
+            sampler=sampler,
+            max_rows=options.max_num_seqs,
+            max_pages=int(pages_for(max_model_len, geometry.page_size)),
+            refill=options.refill,
+        )
+    runner = Runner(model, cache, geometry, layout, attention, operators, sampler, decoding)
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=options.max_num_seqs,
@@ -335,7 +361,8 @@ def _attention(
     decision: JointDecision,
     options: EngineOptions,
     max_model_len: int,
-) -> PhasedAttention:
+) -> tuple[PhasedAttention, Any]:
+    """Attention of both phases, and the decode backend itself."""
     shape = AttentionGeometry(
         num_heads=spec.num_heads,
         num_kv_heads=spec.num_kv_heads,
@@ -347,7 +374,8 @@ def _attention(
         max_rows=options.max_num_seqs,
         max_tokens=options.max_batched_tokens,
         max_pages_per_row=int(pages_for(max_model_len, geometry.page_size)),
+        batch_invariant=options.batch_invariant,
     )
     decode: Attention = adapters.decode(shape)
     same = adapters.prefill is adapters.decode
-    return PhasedAttention(decode if same else adapters.prefill(shape), decode)
+    return PhasedAttention(decode if same else adapters.prefill(shape), decode), decode

@@ -9,15 +9,16 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rlt_hw.errors import ConfigError, RltHwError
 from rlt_hw.registry import JointDecision
 from rlt_hw.runtime.assembly import Assembly, EngineOptions, assemble
+from rlt_hw.runtime.decoding import Ticket
 from rlt_hw.runtime.live import Live
 from rlt_hw.runtime.outputs import RequestOutput
 from rlt_hw.runtime.sampling_params import MAX_SEED, SamplingParams
@@ -29,17 +30,19 @@ from rlt_hw.runtime.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 Prompt = str | Sequence[int]
+T = TypeVar("T")
 
 
 class Engine:
     """Runs one looped model on one device. Use it as a context manager, or call `close`.
 
     model: a checkpoint folder or `demo:NAME`. device: "auto", "cpu", "cuda:0", "npu:0" or a target.
-    dtype, kv_cache_dtype: "auto", "float32", "bfloat16", "float16". attention: a backend name.
+    dtype, kv_cache_dtype: "auto", "float32", "bfloat16", "float16". attention, operators: a backend name.
     page_size: tokens a KV page. kv_layout: "full", "last_exited", "shared". graph: a graph level.
     max_num_seqs: requests running at once. max_batched_tokens: tokens in flight at once.
     max_model_len: tokens a request may have in all, default what the model allows. max_loops: loops a
     request may ask for, default the checkpoint's count. kv_cache_bytes: size of the KV pool.
+    batch_invariant: a request's tokens must not depend on what else runs, to the bit.
     load_format: "auto" or "dummy" (seeded random weights). seed: for requests that name none.
 
     Raises UnsupportedError (with the decision) when a choice cannot be honoured, ConfigError for
@@ -53,6 +56,7 @@ class Engine:
         device: str = "auto",
         dtype: str = "auto",
         attention: str = "auto",
+        operators: str = "auto",
         kv_cache_dtype: str = "auto",
         page_size: int | None = None,
         kv_layout: str = "auto",
@@ -65,6 +69,7 @@ class Engine:
         load_format: str = "auto",
         seed: int = 0,
         refill: bool = True,
+        batch_invariant: bool = False,
         progress: bool = False,
     ) -> None:
         options = EngineOptions(
@@ -72,6 +77,8 @@ class Engine:
             device=device,
             dtype=dtype,
             attention=attention,
+            operators=operators,
+            batch_invariant=batch_invariant,
             kv_cache_dtype=kv_cache_dtype,
             page_size=page_size,
             kv_layout=kv_layout,
@@ -90,6 +97,7 @@ class Engine:
         self._names = (f"request-{number}" for number in itertools.count())
         self._seeds = ((seed + number) % (MAX_SEED + 1) for number in itertools.count())
         self._stats = StatsCollector()
+        self._ticket: Ticket | None = None
         self._closed = False
 
     # What was chosen, and what is going on.
@@ -208,22 +216,40 @@ class Engine:
     def step(self) -> list[str]:
         """Advance everything by one step; ids of the requests that grew or ended."""
         self._require_open()
-        scheduler = self._parts.scheduler
-        begin = time.perf_counter()
-        plan = scheduler.plan()
-        self._stats.scheduling(time.perf_counter() - begin)
-        if plan is None:
+        ticket = self._ticket or self._launch(self._scheduled(self._parts.scheduler.plan))
+        if ticket is None:
             return []
+        self._ticket = None
+        if isinstance(ticket, list):
+            return ticket
+        if ticket.free:
+            following = self._launch(self._scheduled(lambda: self._parts.scheduler.plan_ahead(ticket.plan)))
+            if isinstance(following, list):
+                return following
+            self._ticket = following
         try:
-            result = self._parts.runner.step(plan)
-        except Exception as error:  # any fault of a backend ends the requests in flight, not the engine
-            logger.exception("a step failed; its requests end with an error")
-            return self._fail(plan, error)
-        self._stats.step(plan, result)
-        begin = time.perf_counter()
-        emissions = scheduler.apply(plan, result)
-        self._stats.scheduling(time.perf_counter() - begin)
+            result = ticket.result()
+        except Exception as error:  # noqa: BLE001 - a fault of the device shows when its results are waited for
+            return self._fail(ticket.plan, error)
+        self._stats.step(ticket.plan, result)
+        emissions = self._scheduled(lambda: self._parts.scheduler.apply(ticket.plan, result))
         return [self._advance(emission, result) for emission in emissions]
+
+    def _launch(self, plan: StepPlan | None) -> Ticket | list[str] | None:
+        """Start a plan: its ticket, or the requests that ended because it could not start."""
+        if plan is None:
+            return None
+        try:
+            return self._parts.runner.launch(plan)
+        except Exception as error:  # noqa: BLE001 - ends the requests in flight, not the engine
+            return self._fail(plan, error)
+
+    def _scheduled(self, work: Callable[[], T]) -> T:
+        """Do scheduling work, its time counted."""
+        begin = time.perf_counter()
+        done = work()
+        self._stats.scheduling(time.perf_counter() - begin)
+        return done
 
     def output(self, request_id: str) -> RequestOutput:
         """What a request has produced so far."""
@@ -311,6 +337,8 @@ class Engine:
 
     def _fail(self, plan: StepPlan, error: Exception) -> list[str]:
         """End the requests of a plan that could not run. Every row in flight is in the plan."""
+        logger.error("a step failed; its requests end with an error", exc_info=error)
+        self._ticket = None
         names = self._parts.scheduler.drop(plan)
         for name in names:
             self._live[name].finish("error", f"{type(error).__name__}: {error}")

@@ -98,6 +98,25 @@ class Exits:
             )
         return state
 
+    def adopt(self, plan: StepPlan, memory: State) -> None:
+        """Go on with the watches of a plan that ran elsewhere. memory: of its one rule, for every row."""
+        self._watches = {}
+        rows = np.flatnonzero(plan.adaptive)
+        if len(rows):
+            at = torch.from_numpy(rows).to(self._device)
+            none = torch.zeros(len(rows), dtype=torch.int32, device=self._device)
+            parts = tuple(part.index_select(0, at) for part in memory)
+            self._watches[int(plan.rule[rows[0]])] = Watch(rows, parts, none.bool(), (), none)
+
+    def memory(self, plan: StepPlan, rule: int) -> State:
+        """What a rule remembers of each row of the next plan; of rows it does not watch whatever is there."""
+        if rule not in self._watches:
+            return ()
+        watch = self._watches[rule]
+        where = np.clip(np.searchsorted(watch.rows, plan.source), 0, len(watch.rows) - 1)
+        at = torch.from_numpy(where).to(self._device)
+        return tuple(part.index_select(0, at) for part in watch.memory)
+
     def reset(self) -> None:
         self._watches = {}
 

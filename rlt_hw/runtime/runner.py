@@ -13,9 +13,11 @@ import numpy as np
 import torch
 
 from rlt_hw.backends.kv.interface import KVCache, KVGeometry
+from rlt_hw.backends.operators.interface import Operators, Projected
 from rlt_hw.models.interface import Attend, LoopedModel, Start, State, Tokens
 from rlt_hw.models.spec import KVLayout, Stage
 from rlt_hw.runtime.attention import PhasedAttention
+from rlt_hw.runtime.decoding import Decoding, Ticket
 from rlt_hw.runtime.exits import Exits
 from rlt_hw.runtime.index import Rows, StageIndex, unwritten_planes
 from rlt_hw.runtime.sampler import Sampler, Samples
@@ -35,16 +37,22 @@ class Flight:
 class StageAttention:
     """`Attend` for one stage at one loop: writes new keys and values, then attends."""
 
-    def __init__(self, cache: KVCache, attention: PhasedAttention, group: str, slots: torch.Tensor) -> None:
-        self._cache, self._attention, self._group, self._slots = cache, attention, group, slots
+    def __init__(
+        self,
+        cache: KVCache,
+        attention: PhasedAttention,
+        operators: Operators,
+        group: str,
+        slots: torch.Tensor,
+    ) -> None:
+        self._cache, self._attention, self._operators = cache, attention, operators
+        self._group, self._slots = group, slots
 
-    def __call__(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> torch.Tensor:
-        keys_values = self._cache.layer(self._group, layer)
-        self._cache.write(keys_values, key, value, self._slots)
+    def __call__(self, layer: int, projected: Projected) -> torch.Tensor:
+        keys, values = self._cache.layer(self._group, layer)
+        query = self._operators.rotate(projected, keys, values, self._slots)
         out = torch.empty_like(query)
-        self._attention.attend(query, *keys_values, out)
+        self._attention.attend(query, keys, values, out)
         return out
 
 
@@ -58,15 +66,59 @@ class Runner:
         geometry: KVGeometry,
         layout: KVLayout,
         attention: PhasedAttention,
+        operators: Operators,
         sampler: Sampler,
+        decoding: Decoding | None = None,
     ) -> None:
         self._model, self._cache, self._geometry = model, cache, geometry
-        self._attention, self._sampler = attention, sampler
+        self._attention, self._operators, self._sampler = attention, operators, sampler
         self._groups = {group.stage: group for group in geometry.groups}
         rules = [model.exit_rule(name) for name in model.spec.exit_rules]
         self._exits = Exits(rules, selects=layout == KVLayout.FULL, device=geometry.device)
         self._starts = Starts(geometry.device)
         self._flight: Flight | None = None
+        self._decoding = decoding
+        self._away: StepPlan | None = None
+
+    def launch(self, plan: StepPlan) -> Ticket:
+        """Start a step. Decode steps that need nothing of the host run on their own (`Ticket.free`); all
+        others are done when this returns. After an exception, here or from the ticket, call `reset`."""
+        kind = None
+        if self._decoding is not None:
+            kind = self._decoding.going if plan.alive is not None else self._decoding.kind_of(plan)
+        if self._decoding is None or kind is None:
+            self._take_back(plan)
+            result = self.step(plan)
+            return Ticket(plan, lambda: result, free=False)
+        if plan.alive is None:
+            self._take_back(plan)
+        ticket = self._decoding.launch(plan, kind, lambda: self._between_loops(plan, kind.rule))
+        self._flight, self._away = None, plan
+        return ticket
+
+    def close(self) -> None:
+        """Release what was captured."""
+        if self._decoding is not None:
+            self._decoding.close()
+
+    def _take_back(self, plan: StepPlan) -> None:
+        """Bring the rows that decode steps left between loops back into the flight."""
+        if self._away is None or self._decoding is None or self._flight is not None:
+            return
+        old, self._away = self._away, None
+        if not (plan.source >= 0).any():
+            return
+        state, memory = self._decoding.export()
+        positions = np.zeros(old.rows, np.int64)
+        rows = Rows.build(positions, np.ones(old.rows, np.int32), old.page_table)
+        self._flight = Flight(rows, state, ())
+        self._exits.adopt(old, memory)
+
+    def _between_loops(self, plan: StepPlan, rule: int) -> tuple[State, State]:
+        """States and the exit rule's memory of every row of a plan; of fresh rows whatever is there."""
+        assert self._flight is not None
+        source = self._to_device(np.maximum(self._flight.rows.last[np.maximum(plan.source, 0)], 0))
+        return _at(self._flight.state, source), self._exits.memory(plan, rule)
 
     @torch.inference_mode()
     def step(self, plan: StepPlan) -> StepResult:
@@ -91,7 +143,7 @@ class Runner:
 
     def reset(self) -> None:
         """Forget what is in flight."""
-        self._flight = None
+        self._flight = self._away = None
         self._exits.reset()
 
     def _board(self, plan: StepPlan) -> Flight:
@@ -118,6 +170,7 @@ class Runner:
         host = rows.tokens_of(fresh)
         picked = self._to_device(host)
         start = tokens.start
+        assert isinstance(start, Start)
         chosen = Tokens(
             tokens.ids[picked],
             tokens.positions[picked],
@@ -217,7 +270,7 @@ class Runner:
     def _attend_at(self, stage: Stage, index: StageIndex, loop: np.ndarray) -> Attend:
         batch, slots = index.at(loop)
         self._attention.prepare(batch)
-        return StageAttention(self._cache, self._attention, self._groups[stage].name, slots)
+        return StageAttention(self._cache, self._attention, self._operators, self._groups[stage].name, slots)
 
     def _to_device(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self._geometry.device)
@@ -227,12 +280,7 @@ def _at(state: State, tokens: torch.Tensor) -> State:
     return tuple(part.index_select(0, tokens) for part in state)
 
 
-def _no_layers(
-    layer: int,  # noqa: ARG001 - the signature of `Attend`
-    query: torch.Tensor,  # noqa: ARG001
-    key: torch.Tensor,  # noqa: ARG001
-    value: torch.Tensor,  # noqa: ARG001
-) -> torch.Tensor:
+def _no_layers(layer: int, projected: Projected) -> torch.Tensor:  # noqa: ARG001 - the signature of `Attend`
     raise AssertionError("a stage without layers has no attention")
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from rlt_hw import philox_torch
 from rlt_hw.philox import uniform
+from rlt_hw.runtime.decode_rows import DecodeRows
 from rlt_hw.runtime.step import SamplingRows
 
 
@@ -34,7 +36,7 @@ class Samples:
 class Sampler:
     """Greedy at temperature 0; otherwise temperature, then top-k, then top-p, then one draw.
 
-    stop_ids: the ids that `suppress_stop` rows must not produce.
+    stop_ids: the ids that rows must not produce before their min_tokens.
     """
 
     def __init__(self, stop_ids: frozenset[int], device: torch.device) -> None:
@@ -43,39 +45,77 @@ class Sampler:
     def __call__(self, logits: torch.Tensor, rows: SamplingRows) -> Samples:
         """logits: float32 [rows, vocab]."""
         if rows.suppress_stop.any():
-            logits = self._without_stop(logits, rows.suppress_stop)
+            logits = self._without_stop(logits, torch.from_numpy(rows.suppress_stop).to(logits.device))
         best, token = logits.max(dim=-1)
         bad = ~torch.isfinite(best)
         drawn = np.flatnonzero(rows.temperature > 0)
         if len(drawn):
             picked = torch.from_numpy(drawn).to(logits.device)
-            token = token.index_copy(0, picked, _draw(logits[picked], rows, drawn))
+            token = token.index_copy(
+                0, picked, _draw(logits[picked], *_parameters(rows, drawn, logits.device))
+            )
         return Samples(token.cpu().numpy(), bad.cpu().numpy(), _logprobs(logits, token, rows.logprobs))
 
-    def _without_stop(self, logits: torch.Tensor, suppress: np.ndarray) -> torch.Tensor:
-        affected = torch.from_numpy(np.flatnonzero(suppress)).to(logits.device)
-        logits = logits.clone()
-        logits[affected[:, None], self._stop[None]] = float("-inf")
-        return logits
+    def on_device(
+        self, logits: torch.Tensor, rows: DecodeRows, *, sampled: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(token int64 [rows], bad bool [rows]) without a look at the host. logits: float32 [rows, vocab].
+
+        sampled: whether a row may be other than greedy and free to stop.
+        """
+        if sampled:
+            logits = self._without_stop(logits, rows.position + 1 < rows.stop_from)
+        best, token = logits.max(dim=-1)
+        if sampled:
+            greedy = rows.temperature <= 0
+            draws = philox_torch.uniform(rows.seed, rows.position + 1).float()
+            temperature = torch.where(greedy, 1.0, rows.temperature)
+            token = torch.where(greedy, token, _draw(logits, temperature, rows.top_k, rows.top_p, draws))
+        return token, ~torch.isfinite(best)
+
+    def _without_stop(self, logits: torch.Tensor, suppress: torch.Tensor) -> torch.Tensor:
+        """Rows where `suppress` (bool [rows]) without the stop set."""
+        stops = logits.index_select(1, self._stop).masked_fill(suppress[:, None], float("-inf"))
+        return logits.index_copy(1, self._stop, stops)
 
 
-def _draw(logits: torch.Tensor, rows: SamplingRows, drawn: np.ndarray) -> torch.Tensor:
-    """Inverse-CDF sampling in descending order of probability; ties keep the order of ids."""
-    device, vocab = logits.device, logits.shape[-1]
+def _parameters(
+    rows: SamplingRows, drawn: np.ndarray, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Temperature, top-k, top-p and a uniform draw of some rows."""
 
     def column(values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-        return torch.from_numpy(values[drawn].copy()).to(device, dtype)[:, None]
+        return torch.from_numpy(values[drawn].copy()).to(device, dtype)
 
-    ordered, ids = torch.sort(logits / column(rows.temperature, torch.float32), descending=True, stable=True)
-    top_k = column(rows.top_k, torch.int64)
-    ranks = torch.arange(vocab, device=device)
+    draws = uniform(rows.seed[drawn], rows.position[drawn]).astype(np.float32)
+    return (
+        column(rows.temperature, torch.float32),
+        column(rows.top_k, torch.int64),
+        column(rows.top_p, torch.float32),
+        torch.from_numpy(draws).to(device),
+    )
+
+
+def _draw(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    draws: torch.Tensor,
+) -> torch.Tensor:
+    """Inverse-CDF sampling in descending order of probability; ties keep the order of ids.
+
+    temperature, top_p, draws: float32 [rows]; top_k: int64 [rows], 0 for all. Returns int64 [rows].
+    """
+    temperature, top_k, top_p, draws = temperature[:, None], top_k[:, None], top_p[:, None], draws[:, None]
+    ordered, ids = torch.sort(logits / temperature, descending=True, stable=True)
+    ranks = torch.arange(logits.shape[-1], device=logits.device)
     ordered = ordered.masked_fill((top_k > 0) & (ranks >= top_k), float("-inf"))
     probabilities = torch.softmax(ordered, dim=-1)
     mass_before = probabilities.cumsum(-1) - probabilities
-    kept = (mass_before < column(rows.top_p, torch.float32)) | (ranks == 0)
+    kept = (mass_before < top_p) | (ranks == 0)
     cumulative = (probabilities * kept).cumsum(-1)
-    draw = torch.from_numpy(uniform(rows.seed[drawn], rows.position[drawn]).astype(np.float32)).to(device)
-    rank = (cumulative <= draw[:, None] * cumulative[:, -1:]).sum(-1, keepdim=True)
+    rank = (cumulative <= draws * cumulative[:, -1:]).sum(-1, keepdim=True)
     last = (kept & (probabilities > 0)).sum(-1, keepdim=True) - 1
     return ids.gather(1, torch.minimum(rank, last)).squeeze(1)
 

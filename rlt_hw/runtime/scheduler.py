@@ -7,7 +7,7 @@ and what leaves makes room at once. It never sees a tensor and never decides wha
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +77,7 @@ class Scheduler:
         self.slots = Slots(config.max_num_seqs, config.max_model_len)
         self.waiting: deque[Request] = deque()
         self.preemptions = 0
+        self._stuck = False  # nothing that waits could be admitted, and no page was freed since
         self._stop_ids = stop_ids
         self._is_stop = np.zeros(max(stop_ids, default=0) + 2, bool)  # the last entry is for all other ids
         self._is_stop[sorted(stop_ids)] = True
@@ -109,6 +110,7 @@ class Scheduler:
                 remedy="Raise kv_cache_bytes, or lower max_tokens.",
             )
         request.order = self._arrivals
+        self._stuck = False
         self._arrivals += 1
         self.waiting.append(request)
 
@@ -123,8 +125,7 @@ class Scheduler:
 
     def drop(self, plan: StepPlan) -> list[str]:
         """Cancel every request of a plan whose results will never come; their ids."""
-        current = self.slots.active[plan.slot] & (self.slots.serial[plan.slot] == plan.serial)
-        return [self._unseat(slot).request_id for slot in plan.slot[current].tolist()]
+        return [self._unseat(slot).request_id for slot in plan.slot[self._current(plan)].tolist()]
 
     def has_work(self) -> bool:
         return bool(self.waiting) or bool(self.slots.active.any())
@@ -144,22 +145,52 @@ class Scheduler:
         slots.row[rows] = np.arange(len(rows))
         return plan
 
+    def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
+        """One more step of a plan's rows while its results are not known, or None where that must wait.
+
+        The plan's rows are single tokens that go on by themselves. It must wait for what changes the rows:
+        a request to admit, memory that runs short, most rows ended.
+        """
+        slots = self.slots
+        alive = self._current(plan)
+        joining = bool(self.waiting) and not self._stuck and not slots.active.all()
+        if joining or int(slots.active.sum()) != int(alive.sum()):
+            return None
+        if plan.loops == plan.limit.max() and not plan.adaptive.any():
+            alive &= slots.known[plan.slot] + 1 < plan.last
+        if 2 * int(alive.sum()) < plan.rows or not alive.any():
+            return None
+        going = plan.slot[alive]
+        tokens = np.minimum(slots.known[going] + 1, slots.last[going] - 1)
+        if not self.kv.grow(going, tokens):
+            return None
+        width = int(pages_for(int(tokens.max()), self.kv.page_size))
+        return replace(plan, page_table=self.kv.page_table[plan.slot, :width], alive=alive)
+
     def apply(self, plan: StepPlan, result: StepResult) -> list[Emission]:
         """Take a step's results back. Rows whose request has gone are dropped."""
         slots = self.slots
-        current = (slots.serial[plan.slot] == plan.serial) & slots.active[plan.slot]
-        slots.loop[plan.slot[current]] += plan.loops
+        current = self._current(plan)
+        here = plan.slot[current]
+        slots.length[here], slots.row[here] = plan.length[current], np.flatnonzero(current)
+        slots.loop[here] += plan.loops
         left = np.flatnonzero(current & result.exited)
         gone = plan.slot[left]
-        slots.depths[gone, plan.start[left]] = result.depth[left]
+        slots.depths[gone, slots.computed[gone]] = result.depth[left]
         for row in left[plan.length[left] > 1]:
-            start = plan.start[row]
-            slots.depths[plan.slot[row], start : start + plan.length[row]] = plan.depth[row]
-            slots.depths[plan.slot[row], start + plan.length[row] - 1] = result.depth[row]
+            slot, length = plan.slot[row], plan.length[row]
+            start = slots.computed[slot]
+            slots.depths[slot, start : start + length] = plan.depth[row]
+            slots.depths[slot, start + length - 1] = result.depth[row]
         slots.computed[gone] += slots.length[gone]
         slots.length[gone] = slots.loop[gone] = 0
         slots.row[gone] = -1
         return self._emit(plan, result, left[plan.sample[left]])
+
+    def _current(self, plan: StepPlan) -> np.ndarray:
+        """bool [rows]: rows whose request still has its slot."""
+        current: np.ndarray = (self.slots.serial[plan.slot] == plan.serial) & self.slots.active[plan.slot]
+        return current
 
     def _grow_running(self) -> None:
         """Pages for every token the running requests know; the youngest give way."""
@@ -184,6 +215,7 @@ class Scheduler:
         overtaken: list[Request] = []
         free = self.slots.free().tolist()
         running = self.slots.count - len(free)
+        self._stuck = bool(self.waiting)
         while self.waiting and free and len(overtaken) < self.config.max_overtaken:
             request = self.waiting.popleft()
             pages = int(pages_for(request.known, self.kv.page_size))
@@ -196,6 +228,7 @@ class Scheduler:
             self.slots.put(slot, request)
             self.kv.grow(np.array([slot]), np.array([request.known]))
             running += 1
+            self._stuck = False
             for waiting in overtaken:
                 waiting.bypassed += 1
         self.waiting.extendleft(reversed(overtaken))
@@ -265,6 +298,8 @@ class Scheduler:
             sample=sample,
             token_ids=self._token_ids(rows, start, length),
             page_table=self.kv.page_table[rows, : int(pages_for(width, self.kv.page_size))],
+            last=slots.last[rows],
+            stop_from=slots.prompt[rows] + slots.min_tokens[rows],
             start_mode=slots.start_mode[rows],
             given=self._given(rows, start, length, loop),
             sampling=SamplingRows(
@@ -354,5 +389,6 @@ class Scheduler:
         return "length" if produced >= request.max_tokens else None
 
     def _unseat(self, slot: int) -> Request:
+        self._stuck = False
         self.kv.release(slot)
         return self.slots.take(slot)

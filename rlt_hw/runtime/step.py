@@ -8,7 +8,7 @@ token come first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -81,9 +81,22 @@ class StepPlan:
     sample: np.ndarray
     token_ids: np.ndarray
     page_table: np.ndarray
+    last: np.ndarray
+    stop_from: np.ndarray
     start_mode: np.ndarray
     given: Mapping[int, np.ndarray]
     sampling: SamplingRows
+    alive: np.ndarray | None = None
+
+    @property
+    def adaptive(self) -> np.ndarray:
+        """bool [rows]: rows whose generated tokens may leave early, whether or not this one may."""
+        adaptive: np.ndarray = np.isfinite(self.threshold)
+        return adaptive
+
+    def with_loops(self, loops: int) -> StepPlan:
+        """The same rows for another number of loops."""
+        return replace(self, loops=loops)
 
     @property
     def rows(self) -> int:

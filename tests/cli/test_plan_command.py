@@ -59,6 +59,7 @@ def test_a_refusal_still_prints_everything(capsys):
     assert {kind["kind"] for kind in data["decision"]["kinds"]} == {
         "attention",
         "kv",
+        "operators",
         "graph",
         "communication",
     }

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from rlt_hw.backends.operators.interface import Projected
+from rlt_hw.backends.operators.torch_native import rotated
 from rlt_hw.models.interface import Attend, LoopedModel, Start, State, Tokens
 from rlt_hw.models.spec import KVLayout, Stage
 
@@ -18,7 +20,8 @@ class DenseCache:
     entries: dict[tuple[Stage, int, int], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
     def attend(self, stage: Stage, loop: int) -> Attend:
-        def run(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        def run(layer: int, projected: Projected) -> torch.Tensor:
+            query, key, value = rotated(projected)
             where = (stage, loop, layer)
             if where in self.entries:
                 keys, values = self.entries[where]

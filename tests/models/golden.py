@@ -11,11 +11,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from rlt_hw.backends.operators.interface import OperatorOptions
+from rlt_hw.backends.operators.torch_native import TorchOperators
 from rlt_hw.models.config import read_spec
 from rlt_hw.models.interface import LoopedModel
 from rlt_hw.models.loading import load_model
 
 ROOT = Path(__file__).parent.parent / "golden"
+OPERATORS = TorchOperators(OperatorOptions(torch.device("cpu"), torch.float32))
 ATOL = 5e-4
 PROBABILITY_ATOL = 1e-4
 
@@ -41,7 +44,7 @@ class Case:
 def case(name: str) -> Case:
     folder = ROOT / name
     spec = read_spec(folder)
-    model = load_model(spec, folder, dtype=torch.float32, device=torch.device("cpu"))
+    model = load_model(spec, folder, dtype=torch.float32, device=torch.device("cpu"), operators=OPERATORS)
     facts = json.loads((folder / "golden.json").read_text())
     return Case(name, folder, load_file(folder / "golden.safetensors"), facts, model)
 

@@ -106,7 +106,7 @@ class TestDerivedValues:
         assert str(decision.kv_dtype) == "bfloat16, the same as dtype"
         assert str(decision.kv_layout) == "last_exited, preferred by the model"
         assert str(decision.tensor_layout) == "NHD, stored by paged"
-        assert str(decision.graph_level) == "none, from eager"
+        assert str(decision.graph_level) == "full, from cuda_graph"
 
     @pytest.mark.parametrize(
         ("target", "config", "dtype"),
@@ -150,7 +150,8 @@ class TestTogether:
         registry = with_specs(attention("huge_pages", phases=("prefill",), page_sizes=Sizes((4096,))))
         decision = resolved(H200, registry, decode="flashinfer_xqa")
         assert decision.prefill.chosen.name == "triton_paged"
-        assert [row.subject for row in decision.conflicts] == ["flashinfer_xqa with huge_pages"]
+        subjects = {row.subject for row in decision.conflicts}
+        assert subjects == {"flashinfer_xqa with huge_pages", "cuda_graph with flashinfer_xqa"}
 
     def test_another_tensor_layout_is_a_conflict(self):
         registry = with_specs(attention("heads_first", tensor_layouts=("HND",)))
@@ -160,7 +161,7 @@ class TestTogether:
     def test_a_graph_goes_as_far_as_its_parts(self):
         graph = BackendSpec(
             Kind.GRAPH, "capture", "a:B", ("nvidia:sm90",), graph_levels=("piecewise", "full"),
-            ranks=(Rank("*", 90, "a test"),),
+            ranks=(Rank("nvidia:sm90", 95, "a test"),),
         )  # fmt: skip
         registry = with_specs(graph, attention("pieces", graph_levels=("none", "piecewise")))
         assert str(resolved(H200, with_specs(graph)).graph_level) == "full, from capture"
@@ -253,6 +254,7 @@ def test_decisions_are_json():
         data = json.loads(json.dumps(decision.to_json()))
         assert [kind["kind"] for kind in data["kinds"]] == ["attention"] * 2 + [
             "kv",
+            "operators",
             "graph",
             "communication",
         ]

@@ -44,7 +44,6 @@ SPEC = BackendSpec(
     head_dims=Sizes(multiple=16, high=256),
     page_sizes=Sizes(values=(16, 32, 64)),
     preferred_page=16,
-    graph_levels=("none", "piecewise", "full"),
     requirements=(Requirement("flash-attn-4", ">=4.0.0b36", "flash_attn.cute"),),
     ranks=(
         Rank("nvidia:*", 55, "322 to 600 TFLOP/s of prefill on an H200 (b36); below Triton until it ran here",

@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from rlt_hw.backends.operators.interface import Projected
+
 
 @dataclass(frozen=True)
 class AttentionGeometry:
-    """What is fixed for the life of an engine. `scale` multiplies q.k (head_dim ** -0.5)."""
+    """What is fixed for the life of an engine. `scale` multiplies q.k (head_dim ** -0.5).
+
+    batch_invariant: a row's result must not depend on the rows beside it.
+    """
 
     num_heads: int
     num_kv_heads: int
@@ -28,6 +33,7 @@ class AttentionGeometry:
     max_rows: int
     max_tokens: int
     max_pages_per_row: int
+    batch_invariant: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,39 @@ class AttentionBatch:
     @property
     def rows(self) -> int:
         return len(self.seq_lens_host)
+
+
+@dataclass(frozen=True)
+class DecodeBatch:
+    """Rows of one new token each, on tensors that stay where they are, so that a graph can hold them.
+
+    page_table: int32 [rows, pages], page ids without the plane. planes: int32 [rows], the plane of each row,
+    plane_pages pages long. seq_lens: int32 [rows], tokens a row may see, the new one included; 0 for an
+    empty row, which gives zeros and writes nothing. Entries past a row's tokens are undefined.
+    """
+
+    page_table: torch.Tensor
+    planes: torch.Tensor
+    plane_pages: int
+    seq_lens: torch.Tensor
+
+
+class DecodeAttention(Protocol):
+    """What a decode backend adds when its spec says that it can be captured (graph level "full")."""
+
+    def attend_projected(
+        self,
+        batch: DecodeBatch,
+        projected: Projected,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """Norm, rotation, cache write and attention of one new token a row.
+
+        keys, values: as in `Attention.attend`, the new tokens not yet in them. out: [rows, heads, head_dim].
+        Reads nothing on the host and allocates nothing that outlives the call.
+        """
 
 
 class Attention(Protocol):

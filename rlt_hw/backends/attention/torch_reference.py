@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
+from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry, DecodeBatch
 from rlt_hw.registry import BackendSpec, Kind, Rank
 
 if TYPE_CHECKING:
     import torch
+
+    from rlt_hw.backends.operators.interface import Projected
 
 SPEC = BackendSpec(
     kind=Kind.ATTENTION,
@@ -60,3 +62,32 @@ class TorchReference:
             scores = queries @ row_keys.transpose(1, 2) * geometry.scale
             weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
             out[tokens] = (weights @ row_values).transpose(0, 1).to(out.dtype)
+
+    def attend_projected(
+        self,
+        batch: DecodeBatch,
+        projected: Projected,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """As `DecodeAttention` asks, but with the lengths read on the host: it cannot be captured."""
+        import torch
+
+        from rlt_hw.backends.operators.torch_native import rotated
+
+        page_size = self._geometry.page_size
+        lengths = batch.seq_lens.tolist()
+        query, key, value = rotated(projected)
+        out.zero_()
+        self._rows = []
+        for row, length in enumerate(lengths):
+            if not length:
+                continue
+            positions = torch.arange(length, device=keys.device)
+            pages = batch.page_table[row].long()[positions // page_size]
+            slots = (pages + int(batch.planes[row]) * batch.plane_pages) * page_size + positions % page_size
+            keys.flatten(0, 1)[slots[-1]] = key[row].to(keys.dtype)
+            values.flatten(0, 1)[slots[-1]] = value[row].to(values.dtype)
+            self._rows.append((slice(row, row + 1), slots, positions[None] < length))
+        self.attend(query, keys, values, out)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
+from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry, DecodeBatch
 from rlt_hw.backends.targets import AMD, AMPERE_TO_BLACKWELL
 from rlt_hw.registry import BackendSpec, Kind, Rank, Requirement, Sizes, Toolkit
 
 if TYPE_CHECKING:
     import torch
+
+    from rlt_hw.backends.operators.interface import Projected
 
 SPEC = BackendSpec(
     kind=Kind.ATTENTION,
@@ -21,6 +23,7 @@ SPEC = BackendSpec(
     page_sizes=Sizes(values=(1,), multiple=16),
     preferred_page=16,
     graph_levels=("none", "piecewise", "full"),
+    features=("batch_invariant",),
     requirements=(
         Requirement("triton", ">=3.4", "triton", also=("triton-rocm", "pytorch-triton-rocm")),
     ),
@@ -46,19 +49,18 @@ class TritonPaged:
     def __init__(self, geometry: AttentionGeometry) -> None:
         import torch
 
-        from rlt_hw.backends.kernels.launch import Workspace
-        from rlt_hw.backends.kernels.tuning import tiles_for
+        from rlt_hw.backends.kernels.launch import Attending
+        from rlt_hw.backends.kernels.tuning import Operands
 
         on_device = geometry.device.type != "cpu"
         properties = torch.cuda.get_device_properties(geometry.device) if on_device else None
-        self._geometry = geometry
-        self._tiles = tiles_for(
-            head_dim=geometry.head_dim,
-            itemsize=geometry.dtype.itemsize,
+        operands = Operands(
+            geometry.head_dim,
+            geometry.dtype.itemsize,
             warp_size=properties.warp_size if properties else 32,
             hip=torch.version.hip is not None,
         )
-        self._workspace = Workspace.allocate(geometry, self._tiles)
+        self._kernels = Attending(geometry, operands)
 
     def prepare(self, batch: AttentionBatch) -> None:
         import numpy as np
@@ -69,25 +71,12 @@ class TritonPaged:
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor
     ) -> None:
-        from rlt_hw.backends.kernels.launch import decode, prefill
-
         batch, singles = self._batch, self._singles
         if singles:
-            decode(
-                self._geometry,
-                self._tiles,
-                self._workspace,
-                query[:singles],
-                keys,
-                values,
-                batch.page_table[:singles],
-                batch.seq_lens[:singles],
-                out[:singles],
-            )
+            tables, lens = batch.page_table[:singles], batch.seq_lens[:singles]
+            self._kernels.decode(query[:singles], keys, values, tables, lens, out[:singles])
         if singles < batch.rows:
-            prefill(
-                self._geometry,
-                self._tiles,
+            self._kernels.prefill(
                 query,
                 keys,
                 values,
@@ -97,3 +86,13 @@ class TritonPaged:
                 batch.max_query,
                 out,
             )
+
+    def attend_projected(
+        self,
+        batch: DecodeBatch,
+        projected: Projected,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        self._kernels.decode_projected(batch, projected, keys, values, out)

@@ -1,4 +1,4 @@
-"""Compiles the attention kernels for targets that are not here and reads what the compiler says.
+"""Compiles the kernels for targets that are not here and reads what the compiler says.
 
     python -m rlt_hw.backends.kernels.compile_check [--out FILE] [--records FOLDER]
 
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,12 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from rlt_hw.backends.attention.interface import AttentionGeometry
-from rlt_hw.backends.kernels import launch
-from rlt_hw.backends.kernels.tuning import tiles_for
+from rlt_hw.backends.attention.interface import AttentionGeometry, DecodeBatch
+from rlt_hw.backends.kernels import launch, launch_products, launch_slots
+from rlt_hw.backends.kernels.launch_products import Products
+from rlt_hw.backends.kernels.tables import Resources
+from rlt_hw.backends.kernels.tuning import Operands
+from rlt_hw.backends.operators.interface import Add, OperatorOptions, Projected, Rotary, Stream
 from rlt_hw.devices.facts import TargetFacts, facts
 from rlt_hw.devices.target import Target
 
@@ -35,6 +38,15 @@ TARGETS = (
     "amd:gfx90a", "amd:gfx942", "amd:gfx950", "amd:gfx1100", "amd:gfx1201",
 )  # fmt: skip
 MATRIX = {"nvidia": r"wgmma\S*|mma\.sync\S*|tcgen05\.mma\S*", "amd": r"v_mfma\w*|v_wmma\w*"}
+KERNELS: dict[Any, tuple[str, ...]] = {
+    launch: ("decode_kernel", "prefill_kernel", "rotate_write_kernel"),
+    launch_products: (
+        "settle_kernel", "project_kernel", "gemv_kernel", "product_kernel", "silu_product_kernel",
+    ),
+    launch_slots: ("copy_slots_kernel",),
+}  # fmt: skip
+PRODUCTS = ("decode_kernel", "prefill_kernel", "product_kernel")
+"""Kernels that must use the matrix unit."""
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
@@ -92,42 +104,96 @@ class Compiled:
 
 
 def check(target: Target, head_dim: int, dtype: str) -> Iterator[Row]:
-    """Compile every kernel as `TritonPaged` would launch it on the target."""
+    """Compile every kernel as `TritonPaged` and `TritonOperators` would launch it on the target."""
     known = facts(target)
     assert isinstance(known, TargetFacts)
     hip = target.vendor == "amd"
     arch: int | str = target.arch if hip else int(target.arch.removeprefix("sm"))
     gpu = GPUTarget("hip" if hip else "cuda", arch, known.wave_size or 32)
     triton.runtime.driver.set_active(OfflineDriver(gpu))
-    for name, compiled in _compile(head_dim, DTYPES[dtype], known.wave_size or 32, hip):
+    pdl = {"PDL": True, "launch_pdl": True} if not hip and int(arch) >= 90 else {"PDL": False}
+    operands = Operands(head_dim, DTYPES[dtype].itemsize, known.wave_size or 32, hip)
+    wide = not hip and int(arch) >= 90
+    resources = Resources(132, known.shared_memory or 1 << 30, 128 if wide else 64)
+    for name, compiled in _compile(operands, DTYPES[dtype], pdl, resources):
         yield _row(target, name, head_dim, dtype, compiled, known.shared_memory or 0)
 
 
-def _compile(head_dim: int, dtype: torch.dtype, warp_size: int, hip: bool) -> Iterator[tuple[str, Any]]:
-    geometry = AttentionGeometry(
-        num_heads=4, num_kv_heads=2, head_dim=head_dim, page_size=16, scale=head_dim**-0.5, dtype=dtype,
-        device=torch.device("cpu"), max_rows=4, max_tokens=8, max_pages_per_row=4,
-    )  # fmt: skip
-    tiles = tiles_for(head_dim=head_dim, itemsize=dtype.itemsize, warp_size=warp_size, hip=hip)
-    query = torch.empty(4, 4, head_dim, dtype=dtype)
-    cache = torch.empty(8, 16, 2, head_dim, dtype=dtype)
-    table, lens = torch.zeros(4, 4, dtype=torch.int32), torch.ones(4, dtype=torch.int32)
-    starts = torch.arange(5, dtype=torch.int32)
-    names = ("decode_kernel", "combine_kernel", "prefill_kernel")
-    originals = {name: getattr(launch, name) for name in names}
-    stand_ins = {name: Compiled(kernel) for name, kernel in originals.items()}
-    for name, kernel in originals.items():
+def _compile(
+    operands: Operands, dtype: torch.dtype, pdl: dict[str, Any], resources: Resources
+) -> Iterator[tuple[str, Any]]:
+    """Every launch, with the kernels replaced by stand-ins and the device's answers by the target's."""
+    places = [(module, name) for module, names in KERNELS.items() for name in names]
+    originals = [getattr(module, name) for module, name in places]
+    stand_ins = [Compiled(kernel) for kernel in originals]
+    answers = [(module, "launch_options") for module in (launch, launch_products)] + [(launch, "loads_early")]
+    before = [getattr(module, name) for module, name in answers]
+    for (module, name), kernel, stand_in in zip(places, originals, stand_ins, strict=True):
         kernel.device_caches.clear()
-        setattr(launch, name, stand_ins[name])
+        setattr(module, name, stand_in)
+    for module, name in answers:
+        setattr(module, name, _early(pdl) if name == "loads_early" else _options(pdl))
     try:
-        workspace = launch.Workspace.allocate(geometry, tiles)
-        launch.decode(geometry, tiles, workspace, query, cache, cache, table, lens, query)
-        launch.prefill(geometry, tiles, query, cache, cache, starts, table, lens, 1, query)
+        _attend(operands, dtype)
+        _multiply(dtype, resources)
     finally:
-        for name, kernel in originals.items():
-            setattr(launch, name, kernel)
-    for name, stand_in in stand_ins.items():
-        yield name, stand_in.found[0]
+        for (module, name), original in zip((*places, *answers), (*originals, *before), strict=True):
+            setattr(module, name, original)
+    for (_, name), stand_in in zip(places, stand_ins, strict=True):
+        for variant, compiled in enumerate(stand_in.found):
+            yield f"{name} {variant}" if len(stand_in.found) > 1 else name, compiled
+
+
+def _options(pdl: dict[str, Any]) -> Any:
+    return lambda _device, wanted=True: pdl if wanted else {"PDL": False}
+
+
+def _early(pdl: dict[str, Any]) -> Any:
+    return lambda _device: pdl["PDL"]
+
+
+def _attend(operands: Operands, dtype: torch.dtype) -> None:
+    """Decode from a cache and fused with rotation, for few rows and for many; prefill; rotation alone."""
+    dim, rows, cpu = operands.head_dim, 512, torch.device("cpu")
+    geometry = AttentionGeometry(
+        num_heads=4, num_kv_heads=2, head_dim=dim, page_size=16, scale=dim**-0.5, dtype=dtype, device=cpu,
+        max_rows=rows, max_tokens=rows, max_pages_per_row=4,
+    )  # fmt: skip
+    kernels = launch.Attending(geometry, operands)
+    query = torch.empty(rows, 4, dim, dtype=dtype)
+    cache = torch.empty(8, 16, 2, dim, dtype=dtype)
+    table, lens = torch.zeros(rows, 4, dtype=torch.int32), torch.ones(rows, dtype=torch.int32)
+    kernels.decode(query[:4], cache, cache, table[:4], lens[:4], query[:4])
+    angles = torch.empty(rows, dim // 2, dtype=dtype)
+    for count in (1, rows):
+        qkv = torch.empty(count, 8 * dim, dtype=dtype)
+        projected = Projected(qkv, Rotary(4, 2, dim, False, 1e-6), angles[:count], angles[:count])
+        batch = DecodeBatch(table[:count], lens[:count], 8, lens[:count])
+        kernels.decode_projected(batch, projected, cache, cache, query[:count])
+    kernels.prefill(query, cache, cache, torch.arange(5, dtype=torch.int32), table[:4], lens[:4], 1, query)
+    launch.rotate_write(projected, cache, cache, torch.zeros(rows, dtype=torch.int64))
+    launch_slots.copy_slots(
+        cache[None], torch.zeros(4, dtype=torch.int64), torch.zeros(4, 2, dtype=torch.int64)
+    )
+
+
+def _multiply(dtype: torch.dtype, resources: Resources) -> None:
+    """Products of 1, 32 and 128 rows with Ouro-1.4B's widths, the batch-invariant one, norms, activation."""
+    k, wide = 2048, torch.empty(1, dtype=dtype).expand(11264, 2048)
+    options = OperatorOptions(torch.device("cpu"), dtype)
+    for products in (Products(options), Products(replace(options, batch_invariant=True))):
+        products._resources = resources
+        for rows in (1, 32, 128):
+            x = torch.empty(rows, k, dtype=dtype)
+            stream = Stream(x, x, wide[0], Add.INSIDE)
+            if products.settles_in_product(x):
+                products.project(stream, wide[0], wide[:6144], 1e-6, gated=False)
+                products.project(stream, wide[0], wide, 1e-6, gated=True)
+            products.settle(stream, wide[0], 1e-6, keep=True)
+            for gated, shared in ((False, True), (True, False)):
+                if products._tile(rows, k, dtype.itemsize, gated=gated, shared=shared) is not None:
+                    products.product(x, wide[: 2 * k if gated else k], gated=gated, shared=shared)
+    launch_products.silu_product(torch.empty(4, 2 * k, dtype=dtype))
 
 
 def _row(target: Target, name: str, head_dim: int, dtype: str, compiled: Any, limit: int) -> Row:
@@ -141,7 +207,7 @@ def _row(target: Target, name: str, head_dim: int, dtype: str, compiled: Any, li
         faults.append(f"{shared} bytes of shared memory")
     if spills:
         faults.append(f"{spills} spilled")
-    if not found and name != "combine_kernel" and dtype != "float32":
+    if not found and name.partition(" ")[0] in PRODUCTS and dtype != "float32":
         faults.append("no matrix instruction")
     return Row(
         str(target), name, head_dim, dtype, shared, limit, registers, spills,
@@ -174,7 +240,7 @@ def write_records(rows: list[Row], folder: Path, commit: str) -> None:
         record = {
             "level": 2,
             "target": target,
-            "backends": ["triton_paged"],
+            "backends": ["triton_paged", "triton_fused"],
             "date": date.today().isoformat(),
             "commit": commit,
             "triton": triton.__version__,
@@ -203,7 +269,7 @@ def main() -> int:
     ]
     for row in rows:
         print(
-            f"{row.target:12} {row.kernel:15} {row.head_dim:4} {row.dtype:9} shared {row.shared:7} registers "
+            f"{row.target:12} {row.kernel:22} {row.head_dim:4} {row.dtype:9} shared {row.shared:7} registers "
             f"{row.registers:4} {row.matrix:45.45} {'; '.join(row.faults)}"
         )
     if chosen.out:

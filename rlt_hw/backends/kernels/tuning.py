@@ -6,36 +6,77 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Tiles:
-    """block_n: context tokens a step; block_m: query tokens a program (prefill); warps and stages of the
-    launch. programs: decode programs wanted in all, from which the number of context shares follows."""
+class PrefillTiles:
+    """block_m: query tokens a program; block_n: context tokens a step; warps and stages of the launch."""
 
-    decode_block_n: int = 64
-    decode_warps: int = 4
-    decode_stages: int = 3
-    prefill_block_m: int = 64
-    prefill_block_n: int = 64
-    prefill_warps: int = 4
-    prefill_stages: int = 2
-    programs: int = 1024
+    block_m: int = 64
+    block_n: int = 64
+    warps: int = 4
+    stages: int = 2
 
 
-WIDE = Tiles()
-NARROW = Tiles(decode_block_n=32, decode_stages=2, prefill_block_n=32, prefill_warps=8, prefill_stages=1)
-"""For float32 operands and head sizes above 128, whose tiles would not fit."""
-WAVE32 = replace(NARROW, decode_warps=8)
-"""For wave-32 AMD cards, where smaller tiles and more warps avoid register spills."""
-MAX_SPLITS = 64
+@dataclass(frozen=True)
+class DecodeTiles:
+    """block_n: context tokens a step. splits: shares of a row's context, a power of two.
+
+    early: the first block is loaded before the kernel in front has ended, which costs registers.
+    """
+
+    block_n: int = 64
+    warps: int = 4
+    stages: int = 2
+    splits: int = 1
+    early: bool = True
 
 
-def tiles_for(*, head_dim: int, itemsize: int, warp_size: int, hip: bool) -> Tiles:
-    """head_dim in elements; itemsize of an operand in bytes."""
-    if hip and warp_size == 32:
-        return WAVE32
-    return NARROW if itemsize > 2 or head_dim > 128 else WIDE
+@dataclass(frozen=True)
+class Operands:
+    """What tiles follow from. itemsize: of an operand, in bytes. hip: an AMD device."""
+
+    head_dim: int
+    itemsize: int
+    warp_size: int = 32
+    hip: bool = False
+
+    @property
+    def large(self) -> bool:
+        """Whether tiles of 64 by head_dim would not fit: float32, and head sizes above 128."""
+        return self.itemsize > 2 or self.head_dim > 128
+
+    @property
+    def wave32(self) -> bool:
+        """AMD cards on which smaller tiles and more warps avoid register spills."""
+        return self.hip and self.warp_size == 32
 
 
-def splits_for(rows: int, kv_heads: int, programs: int) -> int:
-    """Shares of each row's context: a power of two, so that few variants are compiled."""
-    wanted = max(programs // max(rows * kv_heads, 1), 1)
-    return min(1 << (wanted.bit_length() - 1), MAX_SPLITS)
+DECODE_PROGRAMS = 512
+"""Programs of one decode launch at which splitting the context further gains nothing (H200, 1,024 tokens)."""
+MAX_SPLITS = 32
+INVARIANT_SPLITS = 8
+"""Shares of every row in the batch-invariant mode."""
+INVARIANT_ROWS = 1
+"""The batch whose tiles every batch uses in that mode."""
+
+
+def prefill_tiles(operands: Operands) -> PrefillTiles:
+    if operands.wave32 or operands.large:
+        return PrefillTiles(block_n=32, warps=8, stages=1)
+    return PrefillTiles()
+
+
+def decode_tiles(operands: Operands, rows: int, kv_heads: int) -> DecodeTiles:
+    """Measured on an H200 with 16 heads of 128: one, 32 and 128 rows of 1,024 tokens."""
+    programs = max(rows * kv_heads, 1)
+    splits = min(1 << (max(DECODE_PROGRAMS // programs, 1).bit_length() - 1), MAX_SPLITS)
+    if operands.wave32:
+        return DecodeTiles(block_n=32, warps=8, splits=splits)
+    if operands.large:
+        return DecodeTiles(block_n=32, splits=splits)
+    if programs >= 1024:
+        return DecodeTiles(block_n=32, warps=1, early=False)
+    return DecodeTiles(warps=2, splits=splits)
+
+
+def invariant_decode_tiles(operands: Operands, kv_heads: int) -> DecodeTiles:
+    """One shape for every batch."""
+    return replace(decode_tiles(operands, INVARIANT_ROWS, kv_heads), splits=INVARIANT_SPLITS)

@@ -34,14 +34,8 @@ class KVCache(Protocol):
     def layer(self, group: str, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of one layer, each [planes * num_pages, page_size, kv_heads, head_dim]."""
 
-    def write(
-        self,
-        cache: tuple[torch.Tensor, torch.Tensor],
-        key: torch.Tensor,
-        value: torch.Tensor,
-        slots: torch.Tensor,
-    ) -> None:
-        """Store key and value [tokens, kv_heads, head_dim] at flat slots (int64 [tokens])."""
+    def group(self, group: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same of all layers of a group, [layers, ...]."""
 
     def copy(self, group: str, source: torch.Tensor, target: torch.Tensor) -> None:
         """In every layer of a group, copy flat slots `source` to `target` (int64, same length)."""

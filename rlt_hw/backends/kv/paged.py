@@ -46,15 +46,8 @@ class PagedKV:
         keys, values = self._tensors[group]
         return keys[layer], values[layer]
 
-    def write(
-        self,
-        cache: tuple[torch.Tensor, torch.Tensor],
-        key: torch.Tensor,
-        value: torch.Tensor,
-        slots: torch.Tensor,
-    ) -> None:
-        for tensor, new in zip(cache, (key, value), strict=True):
-            tensor.flatten(0, 1).index_copy_(0, slots, new.to(tensor.dtype))
+    def group(self, group: str) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._tensors[group]
 
     def copy(self, group: str, source: torch.Tensor, target: torch.Tensor) -> None:
         for tensor in self._tensors[group]:

@@ -13,9 +13,9 @@ triton = pytest.importorskip("triton")
 TOLERANCE = {"float32": 5e-6, "float16": 3e-3}
 
 
-def interpret(*words: object) -> float:
+def interpret(*words: object, module: str = "interpret") -> float:
     """The largest error that the interpreter's process prints."""
-    command = [sys.executable, "-m", "tests.backends.kernels.interpret", *map(str, words)]
+    command = [sys.executable, "-m", f"tests.backends.kernels.{module}", *map(str, words)]
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -35,6 +35,11 @@ def test_numbers(dim, heads, page, dtype):
     assert interpret(dim, *heads, page, dtype) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("case", ["projections", "products", "rotations", "decodes", "copies"])
+def test_operators_and_the_fused_decode(case):
+    assert interpret(case, module="interpret_operators") < TOLERANCE["float32"]
+
+
 TARGETS = {
     "nvidia:sm80": "mma.sync",
     "nvidia:sm86": "mma.sync",
@@ -48,30 +53,44 @@ TARGETS = {
     "amd:gfx1100": "v_wmma",
     "amd:gfx1201": "v_wmma",
 }
-STACK = {"nvidia:sm80": 64, "nvidia:sm86": 64, "nvidia:sm89": 64}
-"""Bytes of stack that prefill may use: its 255 registers are a few short where there is no wgmma."""
+STACK = 64
+"""Bytes of stack that NVIDIA's compiler may use: 255 registers are a few short for some tiles."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head_dim", [96, 128])
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_compile_within_the_limits_of_the_target(target, head_dim):
-    from rlt_hw.backends.kernels.compile_check import check
+    from rlt_hw.backends.kernels.compile_check import PRODUCTS, check
     from rlt_hw.devices.target import Target
 
     for row in check(Target.parse(target), head_dim, "bfloat16"):
+        name = row.kernel.partition(" ")[0]
         assert row.shared <= row.shared_limit, row
-        allowed = STACK.get(target, 0) if row.kernel == "prefill_kernel" else 0
-        assert row.spills <= allowed, row
-        if row.kernel == "prefill_kernel":
+        assert row.spills <= (STACK if target.startswith("nvidia") else 0), row
+        assert row.matrix or name not in PRODUCTS, row
+        if name == "prefill_kernel":
             assert row.matrix.startswith(TARGETS[target]), row
-        if row.kernel == "decode_kernel":
-            assert row.matrix, row
 
 
 def test_shares_are_powers_of_two_and_shrink_with_the_batch():
-    from rlt_hw.backends.kernels.tuning import splits_for
+    from rlt_hw.backends.kernels.tuning import Operands, decode_tiles
 
-    shares = [splits_for(rows, 16, 1024) for rows in (1, 8, 64, 256)]
-    assert shares == [64, 8, 1, 1]
-    assert splits_for(3, 16, 1024) == 16
+    shares = [decode_tiles(Operands(128, 2), rows, 16).splits for rows in (1, 3, 8, 32, 128)]
+    assert shares == [32, 8, 4, 1, 1]
+
+
+def test_tiles_fit_in_shared_memory():
+    from rlt_hw.backends.kernels.tables import Resources, block_rows, tile_for
+
+    for limit in (48 * 1024, 64 * 1024, 99 * 1024, 227 * 1024):
+        for rows in (2, 32, 128):
+            for itemsize in (2, 4):
+                for gated in (False, True):
+                    resources = Resources(132, limit, 64)
+                    tile = tile_for(
+                        rows, 2048, gated=gated, shared=not gated, itemsize=itemsize, resources=resources
+                    )
+                    if tile is not None:
+                        block_m = block_rows(rows, resources)
+                        assert tile.shared_memory(block_m, itemsize, gated=gated) <= limit
