@@ -22,13 +22,15 @@ SPEC = BackendSpec(
     summary="dense attention in float32, one row at a time; exact and slow",
     targets=("*",),
     kv_dtypes=("float32", "bfloat16", "float16"),
+    features=("batch_invariant",),
     preferred_page=16,
     ranks=(Rank("*", 1, "the oracle; last, because it is slow by design"),),
 )
 
 
 class TorchReference:
-    """See `rlt_hw.backends.attention.interface.Attention`. Row by row, dense, in float32."""
+    """See `rlt_hw.backends.attention.interface.Attention`. Row by row, dense, in float32; where results must
+    not depend on the batch, token by token, because a prompt's chunks follow from what else runs."""
 
     def __init__(self, geometry: AttentionGeometry) -> None:
         self._geometry = geometry
@@ -45,7 +47,14 @@ class TorchReference:
             pages = batch.page_table[row].long()[positions // page_size]
             slots = pages * page_size + positions % page_size
             visible = positions <= positions[length - (last - first) :, None]
-            self._rows.append((slice(first, last), slots, visible))
+            if not self._geometry.batch_invariant:
+                self._rows.append((slice(first, last), slots, visible))
+                continue
+            for token in range(first, last):
+                seen = length - (last - 1 - token)
+                self._rows.append(
+                    (slice(token, token + 1), slots[:seen], visible[token - first, None, :seen])
+                )
 
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor

@@ -16,6 +16,7 @@ SPEC = BackendSpec(
     adapter="rlt_hw.backends.operators.torch_native:TorchOperators",
     summary="plain torch on every device",
     targets=("*",),
+    features=("batch_invariant",),
     graph_levels=("none",),  # its slot copy reads a mask on the host
     ranks=(Rank("*", 10, "what the others are compared with"),),
 )
@@ -25,10 +26,12 @@ class TorchOperators:
     """See `rlt_hw.backends.operators.interface.Operators`. What every other set is compared with.
 
     RMSNorm as in arXiv:1910.07467, rotary embedding as in arXiv:2104.09864, SwiGLU as in arXiv:2002.05202;
-    norms in float32, cast to the stream's dtype before they are multiplied with their weight.
+    norms in float32, cast to the stream's dtype before they are multiplied with their weight. Where results
+    must not depend on the batch, products run token by token: a library chooses its order by their number.
     """
 
-    def __init__(self, options: OperatorOptions) -> None: ...
+    def __init__(self, options: OperatorOptions) -> None:
+        self._invariant = options.batch_invariant
 
     def settle(self, stream: Stream, eps: float, norm: torch.Tensor | None = None) -> torch.Tensor:
         value = stream.hidden
@@ -58,8 +61,11 @@ class TorchOperators:
         return settled, F.silu(gate) * up
 
     def product(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        import torch
         import torch.nn.functional as F
 
+        if self._invariant and len(x) > 1:
+            return torch.cat([F.linear(token[None], weight) for token in x.unbind()])
         return F.linear(x, weight)
 
     def branch(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
