@@ -5,6 +5,7 @@ Nothing outside `devices` and `backends` names a vendor's torch module. Torch is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +25,16 @@ class Memory:
     total: int
     allocated: int
     peak: int
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """What a device did while some host code ran. seconds: from the start of the first kernel to the end of
+    the last. busy: of these, with at least one kernel running."""
+
+    kernels: int
+    seconds: float
+    busy: float
 
 
 class Event(Protocol):
@@ -82,6 +93,10 @@ class Platform(Protocol):
         ...
 
     def event(self, timing: bool = False) -> Event: ...
+
+    def profile(self, work: Callable[[], None]) -> DeviceWork | None:
+        """Run host code to its end on the device, and what the device did; None where nothing can tell."""
+        ...
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same values in page-locked memory; the tensor itself where there is no such thing."""

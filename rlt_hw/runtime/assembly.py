@@ -91,15 +91,17 @@ class Assembly:
         spec: ModelSpec,
         folder: Path | None,
         decision: JointDecision,
+        *,
         scheduler: Scheduler,
         runner: Runner,
         cache: KVCache,
         platform: Platform,
+        device: torch.device,
         max_loops: int,
     ) -> None:
         self.spec, self.folder, self.decision = spec, folder, decision
         self.scheduler, self.runner, self.cache = scheduler, runner, cache
-        self._platform, self.max_loops = platform, max_loops
+        self.platform, self.device, self.max_loops = platform, device, max_loops
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -172,7 +174,7 @@ class Assembly:
         """Drop the tensors and give cached memory back."""
         self.runner.close()
         del self.runner, self.cache
-        self._platform.release_cached_memory()
+        self.platform.release_cached_memory()
 
     def _encode(self, prompt: str | Sequence[int]) -> np.ndarray:
         if isinstance(prompt, str):
@@ -287,7 +289,17 @@ def assemble(options: EngineOptions, *, progress: bool = False) -> Assembly:
         ),
         stop_ids=stop_ids,
     )
-    return Assembly(spec, folder, decision, scheduler, runner, cache, platform, max_loops)
+    return Assembly(
+        spec,
+        folder,
+        decision,
+        scheduler=scheduler,
+        runner=runner,
+        cache=cache,
+        platform=platform,
+        device=torch_device,
+        max_loops=max_loops,
+    )
 
 
 def num_pages(options: EngineOptions, memory: MemoryPlan) -> int:

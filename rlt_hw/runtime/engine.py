@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
+from rlt_hw.devices.platform import Platform
 from rlt_hw.errors import ConfigError, RltHwError
+from rlt_hw.models.spec import ModelSpec
 from rlt_hw.registry import JointDecision
 from rlt_hw.runtime.assembly import Assembly, EngineOptions, assemble
 from rlt_hw.runtime.decoding import Ticket
@@ -111,6 +114,19 @@ class Engine:
     def tokenizer(self) -> Tokenizer:
         """Raises CheckpointError (TOKENIZER) where the checkpoint has none."""
         return self._parts.tokenizer
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model's shapes."""
+        return self._parts.spec
+
+    @property
+    def platform(self) -> Platform:
+        return self._parts.platform
+
+    @property
+    def torch_device(self) -> torch.device:
+        return self._parts.device
 
     @property
     def max_model_len(self) -> int:

@@ -5,10 +5,11 @@ The vendors' modules repeat the CUDA module's names, which is what makes one imp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from rlt_hw.devices.platform import Memory
+from rlt_hw.devices.platform import DeviceWork, Memory
 from rlt_hw.devices.platforms.refusals import no_device, torch_missing
 from rlt_hw.reasons import Rejection
 
@@ -77,6 +78,11 @@ class AcceleratorPlatform:
 
     def event(self, timing: bool = False) -> Any:
         return self.module().Event(enable_timing=timing)
+
+    def profile(self, work: Callable[[], None]) -> DeviceWork | None:
+        work()
+        self.synchronize()
+        return None
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.pin_memory()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlt_hw.devices.platform import Memory
+from rlt_hw.devices.platform import DeviceWork, Memory
 from rlt_hw.reasons import Rejection
 
 if TYPE_CHECKING:
@@ -86,6 +87,10 @@ class CpuPlatform:
 
     def event(self, timing: bool = False) -> HostEvent:
         return HostEvent()
+
+    def profile(self, work: Callable[[], None]) -> DeviceWork | None:
+        work()
+        return None
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor
