@@ -27,6 +27,7 @@ COMMANDS = {
     "generate": "rlt_hw.cli.generate:generate",
     "eval": "rlt_hw.cli.eval:eval",
     "bench": "rlt_hw.cli.bench:bench",
+    "verify": "rlt_hw.cli.verify:verify",
 }
 
 

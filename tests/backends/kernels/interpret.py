@@ -13,14 +13,16 @@ import sys
 import torch
 
 from rlt_hw.backends.attention.triton_paged import TritonPaged
-from tests.backends.cases import MIXED, make, run
+from rlt_hw.verify.conformance.batches import MIXED, attend, paged_batch
 
 
 def main() -> None:
     dim, heads, kv_heads, page = map(int, sys.argv[1:5])
     dtype = getattr(torch, sys.argv[5])
-    case = make(MIXED, heads=heads, kv_heads=kv_heads, dim=dim, page=page, dtype=dtype, planes=3, seed=dim)
-    print(float((run(TritonPaged, case).double() - case.expected()).abs().max()))
+    paged = paged_batch(
+        MIXED, heads=heads, kv_heads=kv_heads, head_dim=dim, page_size=page, dtype=dtype, planes=3, seed=dim
+    )
+    print(float((attend(TritonPaged, paged).double() - paged.expected()).abs().max()))
 
 
 if __name__ == "__main__":

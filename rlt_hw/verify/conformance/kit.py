@@ -1,0 +1,135 @@
+"""Runs the cases on backends of a device. What a selection would refuse is refused here, and not run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlt_hw.backends.catalog import load_registry
+from rlt_hw.backends.graphs.eager import Eager
+from rlt_hw.devices.choice import choose_device
+from rlt_hw.devices.detect import detect
+from rlt_hw.devices.environment import Environment
+from rlt_hw.devices.platform import platform_for
+from rlt_hw.devices.target import Target
+from rlt_hw.errors import ConfigError
+from rlt_hw.reasons import Rejection
+from rlt_hw.registry import AUTO, BackendSpec, Kind, Need, Registry, assess
+from rlt_hw.runtime.adapters import load_adapter
+from rlt_hw.verify.conformance.cases import LONG, AttentionCase, Plan, attention_cases
+from rlt_hw.verify.conformance.checks import Subject
+from rlt_hw.verify.conformance.result import CaseResult
+
+logger = logging.getLogger(__name__)
+
+DTYPES = ("float32", "bfloat16", "float16")
+TOLERANCE = {"float32": 5e-6, "bfloat16": 3e-2, "float16": 3e-3}
+STEP_TOLERANCE = {"float32": 2e-5, "bfloat16": 6e-2, "float16": 8e-3}
+"""Largest absolute errors, with queries, keys and values of a normal distribution. A step rotates first, and
+its rounding moves the scores."""
+USUAL_PAGE = 16
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the cases run, and what there is to choose from."""
+
+    target: Target
+    device: torch.device
+    environment: Environment
+    registry: Registry
+
+
+def machine_here(device: str = AUTO, registry: Registry | None = None) -> Machine:
+    """This machine with the device a user names. Raises as `choose_device` and `require` do."""
+    environment = detect()
+    chosen = choose_device(device, environment).require()
+    platform = platform_for(chosen.target)
+    platform.set_device(chosen.index)
+    found = platform.torch_device(chosen.index)
+    return Machine(chosen.target, found, environment, registry or load_registry())
+
+
+def run(
+    backend: str,
+    device: str | Machine = AUTO,
+    dtypes: Sequence[str] = DTYPES,
+    *,
+    long: int = LONG,
+    seen: Callable[[CaseResult], None] = lambda _: None,
+) -> list[CaseResult]:
+    """Every attention case on one backend of the registry, whoever brought it.
+
+    long: tokens of the long contexts. seen: called with each result as it comes. Raises ConfigError where no
+    attention backend has the name.
+    """
+    machine = device if isinstance(device, Machine) else machine_here(device)
+    spec = _spec(backend, machine.registry)
+    plan = Plan(spec.preferred_page or USUAL_PAGE, long)
+    results = []
+    for dtype in dtypes:
+        for case in attention_cases(plan):
+            results.append(_run(spec, case, dtype, machine))
+            seen(results[-1])
+    return results
+
+
+def _spec(name: str, registry: Registry) -> BackendSpec:
+    specs = {spec.name: spec for spec in registry.of(Kind.ATTENTION)}
+    if name in specs:
+        return specs[name]
+    broken = next((row.rejection for row in registry.broken if row.name == name), None)
+    raise ConfigError(
+        "attention backend",
+        found=f"{name!r}: {broken}" if broken else repr(name),
+        allowed=", ".join(sorted(specs)),
+        remedy="Run `rlt-hw probe` to see what is registered.",
+    )
+
+
+def _run(spec: BackendSpec, case: AttentionCase, dtype: str, machine: Machine) -> CaseResult:
+    limits = STEP_TOLERANCE if case.step else TOLERANCE
+    tolerance = 0.0 if case.batch_invariant else limits[dtype]
+
+    def result(outcome: Any, **found: Any) -> CaseResult:
+        return CaseResult(
+            spec.name, spec.kind.value, case.name, dtype, case.settings, outcome, tolerance, **found
+        )
+
+    need = _need(spec, case, dtype)
+    attention = _adapter(Kind.ATTENTION, need, machine)
+    graph = _adapter(Kind.GRAPH, need, machine) if case.step == "captured" else Eager
+    for adapter in (attention, graph):
+        if isinstance(adapter, Rejection):
+            return result("refused", rejection=adapter)
+    try:
+        error = case.check(Subject(attention, graph, case, getattr(torch, dtype), machine.device))
+    except Exception as fault:  # a backend may raise anything, and the other cases go on
+        logger.debug("%s", case, exc_info=fault)
+        return result("failed", error=f"{type(fault).__name__}: {fault}")
+    return result("passed" if error <= tolerance else "failed", max_error=error)
+
+
+def _need(spec: BackendSpec, case: AttentionCase, dtype: str) -> Need:
+    shape = case.shape
+    return Need(
+        num_heads=shape.heads,
+        num_kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        dtype=dtype,
+        page_size=case.page_size,
+        graph="full" if case.step else AUTO,
+        batch_invariant=case.batch_invariant,
+        attention=spec.name,
+        phases=case.phases,
+    )
+
+
+def _adapter(kind: Kind, need: Need, machine: Machine) -> type[Any] | Rejection:
+    """The class that selection gives for a need, or the first reason why there is none."""
+    decision = assess(kind, machine.target, need, machine.environment, machine.registry)
+    return decision.rejections[0] if decision.chosen is None else load_adapter(decision.chosen)

@@ -1,0 +1,120 @@
+"""The kit finds what is wrong with a backend, and refuses what a selection would refuse."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from types import ModuleType
+
+import pytest
+import torch
+
+from rlt_hw.backends.attention.torch_reference import SPEC, TorchReference
+from rlt_hw.backends.catalog import GROUP, load_registry
+from rlt_hw.backends.graphs.eager import Eager
+from rlt_hw.errors import ConfigError
+from rlt_hw.reasons import Code
+from rlt_hw.registry import Sizes
+from rlt_hw.verify.conformance import machine_here, run
+from rlt_hw.verify.conformance.cases import Plan, attention_cases
+from rlt_hw.verify.conformance.checks import Subject
+from tests.verify.mutants import MUTANTS
+
+PLUGIN = replace(SPEC, name="plugin", adapter="tests.verify.mutants:TorchReference")
+STEPS = [case for case in attention_cases(Plan(16, 64)) if case.step == "eager"]
+
+
+@pytest.fixture
+def results_of(monkeypatch):
+    """Runs the kit in float32 on a spec that came through an entry point."""
+
+    def run_on(spec):
+        module = ModuleType("kit_plugin")
+        module.SPEC = spec
+        monkeypatch.setitem(sys.modules, "kit_plugin", module)
+        registry = load_registry(points=(EntryPoint("kit", "kit_plugin", GROUP),))
+        return run("plugin", machine_here("cpu", registry), ("float32",), long=64)
+
+    return run_on
+
+
+def outcomes(results):
+    return {row.outcome for row in results}
+
+
+def test_a_backend_from_outside_passes(results_of):
+    results = results_of(PLUGIN)
+    assert outcomes(results) == {"passed", "refused"}
+    assert {row.rejection.code for row in results if row.rejection} == {Code.GRAPH}
+    json.dumps([row.to_json() for row in results])
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_wrong_one_fails(results_of, mutant):
+    results = results_of(replace(PLUGIN, adapter=f"tests.verify.mutants:{mutant.__name__}"))
+    assert "failed" in outcomes(results)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "setting", "refused"),
+    [
+        ({"head_dims": Sizes(values=(64, 128))}, Code.HEAD_DIM, "head_dim", {96}),
+        ({"page_sizes": Sizes(multiple=16)}, Code.PAGE_SIZE, "page_size", {1}),
+        ({"gqa_ratios": Sizes(values=(1,))}, Code.GQA_RATIO, "kv_heads", {1, 2, 8}),
+    ],
+)
+def test_what_selection_would_refuse_is_refused(results_of, change, code, setting, refused):
+    results = results_of(replace(PLUGIN, **change))
+    assert "failed" not in outcomes(results)
+    assert {
+        row.settings[setting] for row in results if row.rejection and row.rejection.code is code
+    } == refused
+    assert all(row.settings[setting] not in refused for row in results if row.outcome == "passed")
+
+
+def test_a_backend_of_one_phase_is_asked_for_that_phase(results_of):
+    results = results_of(replace(PLUGIN, phases=("decode",)))
+    refused = {row.case for row in results if row.rejection and row.rejection.code is Code.PHASE}
+    assert "prefill, page edges" in refused and "decode, page edges" not in refused
+
+
+def test_a_backend_that_does_not_import_is_refused_with_its_error(results_of):
+    results = results_of(replace(PLUGIN, adapter="no_such_package.attention:Fast"))
+    assert {(row.outcome, row.rejection.code) for row in results if row.rejection.code is not Code.GRAPH} == {
+        ("refused", Code.PKG_BROKEN)
+    }
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ConfigError, match="torch_sdpa"):
+        run("torch_sdp", "cpu")
+
+
+@pytest.mark.parametrize("case", STEPS, ids=lambda case: str(case.shape.head_dim))
+def test_a_step_that_grows(case):
+    """What captures refuse here runs eagerly, and a step that forgets something fails."""
+
+    class WritesNothing(TorchReference):
+        def attend_projected(self, batch, projected, keys, values, out):
+            super().attend_projected(batch, projected, keys.clone(), values.clone(), out)
+
+    class ForgetsEmptyRows(TorchReference):
+        def attend_projected(self, batch, projected, keys, values, out):
+            found = torch.empty_like(out)
+            super().attend_projected(batch, projected, keys, values, found)
+            used = batch.seq_lens > 0
+            out[used] = found[used]
+
+    class OnePlane(TorchReference):
+        def attend_projected(self, batch, projected, keys, values, out):
+            first = replace(batch, planes=torch.zeros_like(batch.planes))
+            super().attend_projected(first, projected, keys, values, out)
+
+    def error(adapter):
+        return case.check(Subject(adapter, Eager, case, torch.float32, torch.device("cpu")))
+
+    assert error(TorchReference) == 0
+    for wrong in (WritesNothing, ForgetsEmptyRows, OnePlane):
+        assert not error(wrong) < 1
