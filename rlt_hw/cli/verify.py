@@ -18,7 +18,7 @@ FAILED = 3
 
 def verify(
     backend: Annotated[
-        str, typer.Option(help="An attention backend, several with commas, or auto: each that runs here.")
+        str, typer.Option(help="Backends, with commas between, or auto: all that serve the target.")
     ] = "auto",
     device: options.Device = "auto",
     dtypes: Annotated[str, typer.Option(help="Dtypes to run, with commas.")] = "float32,bfloat16,float16",
@@ -40,7 +40,7 @@ def verify(
     if as_json:
         write_json({"target": str(machine.target), "conformance": [row.to_json() for row in results]})
     else:
-        print(f"{machine.target}: largest absolute errors against dense float64")
+        print(f"{machine.target}: largest absolute errors against the kit's answers")
         for name in dict.fromkeys(row.backend for row in results):
             _print(name, [row for row in results if row.backend == name])
         for row in failed:
@@ -50,12 +50,13 @@ def verify(
 
 
 def _names(backend: str, machine: Machine) -> list[str]:
-    """The backends that were named, or each attention backend for the target."""
-    from rlt_hw.registry import Kind
+    """The backends that were named, or all with cases that serve the target."""
+    from rlt_hw.verify.conformance import KINDS
 
     if backend != "auto":
         return backend.split(",")
-    return [spec.name for spec in machine.registry.of(Kind.ATTENTION) if spec.serves(machine.target)]
+    specs = (spec for kind in KINDS for spec in machine.registry.of(kind))
+    return [spec.name for spec in specs if spec.serves(machine.target)]
 
 
 def _print(backend: str, results: list[CaseResult]) -> None:

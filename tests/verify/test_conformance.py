@@ -18,11 +18,12 @@ from rlt_hw.errors import ConfigError
 from rlt_hw.reasons import Code
 from rlt_hw.registry import Sizes
 from rlt_hw.verify.conformance import machine_here, run
-from rlt_hw.verify.conformance.cases import Plan, attention_cases
-from rlt_hw.verify.conformance.checks import Subject
-from tests.verify.mutants import MUTANTS
+from rlt_hw.verify.conformance.attention import Plan, attention_cases
+from rlt_hw.verify.conformance.operators import operator_cases
+from rlt_hw.verify.conformance.subject import Subject
+from tests.verify import attention_mutants, operator_mutants
 
-PLUGIN = replace(SPEC, name="plugin", adapter="tests.verify.mutants:TorchReference")
+PLUGIN = replace(SPEC, name="plugin", adapter="rlt_hw.backends.attention.torch_reference:TorchReference")
 STEPS = [case for case in attention_cases(Plan(16, 64)) if case.step == "eager"]
 
 
@@ -51,10 +52,24 @@ def test_a_backend_from_outside_passes(results_of):
     json.dumps([row.to_json() for row in results])
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_wrong_one_fails(results_of, mutant):
-    results = results_of(replace(PLUGIN, adapter=f"tests.verify.mutants:{mutant.__name__}"))
+def test_operators_pass():
+    results = run("torch_native", "cpu", ("float32", "bfloat16"))
+    assert {row.kind for row in results} == {"operators"} and outcomes(results) == {"passed"}
+
+
+@pytest.mark.parametrize("mutant", attention_mutants.MUTANTS)
+def test_wrong_attention_fails(results_of, mutant):
+    results = results_of(replace(PLUGIN, adapter=f"{mutant.__module__}:{mutant.__name__}"))
     assert "failed" in outcomes(results)
+
+
+@pytest.mark.parametrize("mutant", operator_mutants.MUTANTS)
+def test_wrong_operators_fail(mutant):
+    def failed(case):
+        subject = Subject(mutant, Eager, case, torch.float32, torch.device("cpu"))
+        return case.check(subject) > case.tolerances["float32"]
+
+    assert any(failed(case) for case in operator_cases() if case.rows == 3)
 
 
 @pytest.mark.parametrize(

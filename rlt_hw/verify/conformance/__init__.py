@@ -1,10 +1,10 @@
-"""The conformance kit: attention backends on small cases, against dense float64 answers.
+"""The conformance kit: attention and operators on small cases, against answers in float64 or float32.
 
 It works on backends of any package and on any device. A backend is judged by what it was asked for: what
 selection would refuse is refused with the same code, and counts neither for nor against it.
 """
 
-from rlt_hw.verify.conformance.kit import DTYPES, Machine, machine_here, run
+from rlt_hw.verify.conformance.kit import DTYPES, KINDS, Machine, machine_here, run
 from rlt_hw.verify.conformance.result import CaseResult
 
-__all__ = ["DTYPES", "CaseResult", "Machine", "machine_here", "run"]
+__all__ = ["DTYPES", "KINDS", "CaseResult", "Machine", "machine_here", "run"]

@@ -1,58 +1,28 @@
-"""What is looked at in a case: each check runs an adapter and gives its largest absolute error."""
+"""What is looked at in an attention case: each check runs an adapter and gives its largest error."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-
-import torch
+from dataclasses import replace
 
 from rlt_hw.verify.conformance.batches import PagedBatch, attend, paged_batch
+from rlt_hw.verify.conformance.error import distance
 from rlt_hw.verify.conformance.growing import GrowingRows
-
-if TYPE_CHECKING:
-    from rlt_hw.verify.conformance.cases import AttentionCase
+from rlt_hw.verify.conformance.subject import Subject
 
 PLANES = 3
 STEPS = 5
 """Replays of a captured step, each with one more token a row."""
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What a check runs: an adapter class on a case. graph: the class of the graph backend."""
-
-    adapter: Any
-    graph: Any
-    case: AttentionCase
-    dtype: torch.dtype
-    device: torch.device
-
-    def batch(self, rows: Sequence[tuple[int, int]] | None = None) -> PagedBatch:
-        case = self.case
-        return paged_batch(
-            case.rows if rows is None else rows,
-            heads=case.shape.heads,
-            kv_heads=case.shape.kv_heads,
-            head_dim=case.shape.head_dim,
-            page_size=case.page_size,
-            dtype=self.dtype,
-            device=self.device,
-            planes=PLANES,
-            batch_invariant=case.batch_invariant,
-        )
-
-
 def numbers(subject: Subject) -> float:
     """Against dense float64."""
-    paged = subject.batch()
-    return _error(attend(subject.adapter, paged), paged.expected())
+    paged = _batch(subject)
+    return distance(attend(subject.adapter, paged), paged.expected())
 
 
 def isolation(subject: Subject) -> float:
     """The first row of each phase reads a cache of NaN; the others must not notice."""
-    paged = subject.batch()
+    paged = _batch(subject)
     expected = paged.expected()
     poisoned = [0, next(row for row, (new, _) in enumerate(subject.case.rows) if new > 1)]
     for row in poisoned:
@@ -61,15 +31,15 @@ def isolation(subject: Subject) -> float:
             cache.flatten(0, 1)[slots] = float("nan")
     out = attend(subject.adapter, paged).cpu()
     others = [paged.tokens(row) for row in range(len(subject.case.rows)) if row not in poisoned]
-    return max(_error(out[tokens], expected[tokens]) for tokens in others)
+    return max(distance(out[tokens], expected[tokens]) for tokens in others)
 
 
 def invariance(subject: Subject) -> float:
     """Each row alone, to the bit."""
-    paged = subject.batch()
+    paged = _batch(subject)
     together = attend(subject.adapter, paged)
     return max(
-        _error(attend(subject.adapter, _only(paged, row)), together[paged.tokens(row)])
+        distance(attend(subject.adapter, _only(paged, row)), together[paged.tokens(row)])
         for row in range(len(subject.case.rows))
     )
 
@@ -119,9 +89,16 @@ def _only(paged: PagedBatch, row: int) -> PagedBatch:
     )
 
 
-def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """NaN where an element was not written or read what it must not; 0 for nothing."""
-    if found.shape != expected.shape:
-        raise ValueError(f"a result of shape {tuple(found.shape)}, not {tuple(expected.shape)}")
-    distance = (found.cpu().double() - expected.cpu().double()).abs()
-    return float(distance.max()) if distance.numel() else 0.0
+def _batch(subject: Subject) -> PagedBatch:
+    case = subject.case
+    return paged_batch(
+        case.rows,
+        heads=case.shape.heads,
+        kv_heads=case.shape.kv_heads,
+        head_dim=case.shape.head_dim,
+        page_size=case.page_size,
+        dtype=subject.dtype,
+        device=subject.device,
+        planes=PLANES,
+        batch_invariant=case.batch_invariant,
+    )

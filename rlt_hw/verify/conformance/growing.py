@@ -11,6 +11,7 @@ from rlt_hw.backends.attention.interface import AttentionGeometry, DecodeBatch
 from rlt_hw.backends.attention.torch_reference import TorchReference
 from rlt_hw.backends.operators.interface import Projected, Rotary
 from rlt_hw.verify.conformance.batches import NOWHERE
+from rlt_hw.verify.conformance.error import distance
 
 EPS = 1e-6
 THETA = 10_000.0
@@ -86,13 +87,13 @@ class GrowingRows:
         self._load()
 
     def error(self) -> float:
-        """Largest absolute error of the step that just ran, over its output and the cache."""
+        """Largest error of the step that just ran, over its output and the cache."""
         out = torch.zeros(self.out.shape, dtype=torch.float32)
         geometry = replace(self.geometry, device=out.device, dtype=torch.float32)
         batch = DecodeBatch(self._table, self._planes, self.batch.plane_pages, self._lens)
         TorchReference(geometry).attend_projected(batch, self._projected, *self._expected_cache, out)
         pairs = [(self.out, out), *zip((self.keys, self.values), self._expected_cache, strict=True)]
-        return max(_distance(found.cpu().float(), expected.float()) for found, expected in pairs)
+        return max(distance(found, expected) for found, expected in pairs)
 
     def _load(self) -> None:
         """Copy what changed to the device, with the pages that rows have reached."""
@@ -154,10 +155,3 @@ class GrowingRows:
 
     def _held(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.geometry.dtype).float()
-
-
-def _distance(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """NaN only matches NaN: an element that one wrote and the other did not is infinitely far."""
-    if not torch.equal(found.isnan(), expected.isnan()):
-        return float("inf")
-    return float((found - expected).nan_to_num(0.0).abs().max())

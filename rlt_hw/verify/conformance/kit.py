@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,17 +20,16 @@ from rlt_hw.errors import ConfigError
 from rlt_hw.reasons import Rejection
 from rlt_hw.registry import AUTO, BackendSpec, Kind, Need, Registry, assess
 from rlt_hw.runtime.adapters import load_adapter
-from rlt_hw.verify.conformance.cases import LONG, AttentionCase, Plan, attention_cases
-from rlt_hw.verify.conformance.checks import Subject
-from rlt_hw.verify.conformance.result import CaseResult
+from rlt_hw.verify.conformance.attention import LONG, Plan, attention_cases
+from rlt_hw.verify.conformance.operators import operator_cases
+from rlt_hw.verify.conformance.result import CaseResult, Outcome
+from rlt_hw.verify.conformance.subject import Case, Subject
 
 logger = logging.getLogger(__name__)
 
+KINDS = (Kind.ATTENTION, Kind.OPERATORS)
+"""What there are cases for."""
 DTYPES = ("float32", "bfloat16", "float16")
-TOLERANCE = {"float32": 5e-6, "bfloat16": 3e-2, "float16": 3e-3}
-STEP_TOLERANCE = {"float32": 2e-5, "bfloat16": 6e-2, "float16": 8e-3}
-"""Largest absolute errors, with queries, keys and values of a normal distribution. A step rotates first, and
-its rounding moves the scores."""
 USUAL_PAGE = 16
 
 
@@ -62,71 +61,60 @@ def run(
     long: int = LONG,
     seen: Callable[[CaseResult], None] = lambda _: None,
 ) -> list[CaseResult]:
-    """Every attention case on one backend of the registry, whoever brought it.
+    """Every case on one backend of the registry, whoever brought it.
 
     long: tokens of the long contexts. seen: called with each result as it comes. Raises ConfigError where no
-    attention backend has the name.
+    attention backend and no set of operators has the name.
     """
     machine = device if isinstance(device, Machine) else machine_here(device)
     spec = _spec(backend, machine.registry)
-    plan = Plan(spec.preferred_page or USUAL_PAGE, long)
     results = []
     for dtype in dtypes:
-        for case in attention_cases(plan):
+        for case in cases_of(spec, long):
             results.append(_run(spec, case, dtype, machine))
             seen(results[-1])
     return results
 
 
+def cases_of(spec: BackendSpec, long: int = LONG) -> Iterator[Case]:
+    if spec.kind is Kind.OPERATORS:
+        return operator_cases()
+    return attention_cases(Plan(spec.preferred_page or USUAL_PAGE, long))
+
+
 def _spec(name: str, registry: Registry) -> BackendSpec:
-    specs = {spec.name: spec for spec in registry.of(Kind.ATTENTION)}
+    specs = {spec.name: spec for kind in KINDS for spec in registry.of(kind)}
     if name in specs:
         return specs[name]
     broken = next((row.rejection for row in registry.broken if row.name == name), None)
     raise ConfigError(
-        "attention backend",
+        "backend",
         found=f"{name!r}: {broken}" if broken else repr(name),
         allowed=", ".join(sorted(specs)),
         remedy="Run `rlt-hw probe` to see what is registered.",
     )
 
 
-def _run(spec: BackendSpec, case: AttentionCase, dtype: str, machine: Machine) -> CaseResult:
-    limits = STEP_TOLERANCE if case.step else TOLERANCE
-    tolerance = 0.0 if case.batch_invariant else limits[dtype]
+def _run(spec: BackendSpec, case: Case, dtype: str, machine: Machine) -> CaseResult:
+    tolerance = case.tolerances[dtype]
 
-    def result(outcome: Any, **found: Any) -> CaseResult:
+    def result(outcome: Outcome, **found: Any) -> CaseResult:
         return CaseResult(
             spec.name, spec.kind.value, case.name, dtype, case.settings, outcome, tolerance, **found
         )
 
-    need = _need(spec, case, dtype)
-    attention = _adapter(Kind.ATTENTION, need, machine)
-    graph = _adapter(Kind.GRAPH, need, machine) if case.step == "captured" else Eager
-    for adapter in (attention, graph):
+    need = case.need(spec.name, dtype)
+    chosen = _adapter(spec.kind, need, machine)
+    graph = _adapter(Kind.GRAPH, need, machine) if case.captured else Eager
+    for adapter in (chosen, graph):
         if isinstance(adapter, Rejection):
             return result("refused", rejection=adapter)
     try:
-        error = case.check(Subject(attention, graph, case, getattr(torch, dtype), machine.device))
+        error = case.check(Subject(chosen, graph, case, getattr(torch, dtype), machine.device))
     except Exception as fault:  # a backend may raise anything, and the other cases go on
         logger.debug("%s", case, exc_info=fault)
         return result("failed", error=f"{type(fault).__name__}: {fault}")
     return result("passed" if error <= tolerance else "failed", max_error=error)
-
-
-def _need(spec: BackendSpec, case: AttentionCase, dtype: str) -> Need:
-    shape = case.shape
-    return Need(
-        num_heads=shape.heads,
-        num_kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        dtype=dtype,
-        page_size=case.page_size,
-        graph="full" if case.step else AUTO,
-        batch_invariant=case.batch_invariant,
-        attention=spec.name,
-        phases=case.phases,
-    )
 
 
 def _adapter(kind: Kind, need: Need, machine: Machine) -> type[Any] | Rejection:

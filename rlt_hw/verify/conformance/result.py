@@ -15,7 +15,7 @@ Outcome = Literal["passed", "failed", "refused"]
 class CaseResult:
     """One backend on one case.
 
-    settings: the shapes that ran. max_error: largest absolute error, which passes up to `tolerance`; None
+    settings: the shapes that ran. max_error: largest error, which passes up to `tolerance`; None
     where nothing ran. rejection: why selection would never run this. error: the exception of a failed case.
     """
 

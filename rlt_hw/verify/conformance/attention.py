@@ -1,15 +1,15 @@
-"""The attention cases: shapes, rows and what is looked at. One kernel does not have to serve them all; a
-backend that a selection would refuse is refused here too."""
+"""The attention cases: shapes, rows and what is looked at. A backend does not have to serve them all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rlt_hw.registry import PHASES
+from rlt_hw.registry import AUTO, PHASES, Need
 from rlt_hw.verify.conformance import checks
 from rlt_hw.verify.conformance.batches import MIXED
+from rlt_hw.verify.conformance.subject import PLAIN, ROTATED, Subject
 
 DECODE, PREFILL = ("decode",), ("prefill",)
 PAGES = (1, 16, 64)
@@ -49,10 +49,18 @@ class AttentionCase:
     shape: Shape
     page_size: int
     rows: tuple[tuple[int, int], ...]
-    check: Callable[[checks.Subject], float] = checks.numbers
+    check: Callable[[Subject], float] = checks.numbers
     phases: tuple[str, ...] = PHASES
     step: Literal["eager", "captured"] | None = None
     batch_invariant: bool = False
+
+    @property
+    def captured(self) -> bool:
+        return self.step == "captured"
+
+    @property
+    def tolerances(self) -> Mapping[str, float]:
+        return dict.fromkeys(PLAIN, 0.0) if self.batch_invariant else ROTATED if self.step else PLAIN
 
     @property
     def settings(self) -> dict[str, int]:
@@ -64,6 +72,19 @@ class AttentionCase:
             "rows": len(self.rows),
             "context": max((context for _, context in self.rows), default=0),
         }
+
+    def need(self, backend: str, dtype: str) -> Need:
+        return Need(
+            num_heads=self.shape.heads,
+            num_kv_heads=self.shape.kv_heads,
+            head_dim=self.shape.head_dim,
+            dtype=dtype,
+            page_size=self.page_size,
+            graph="full" if self.step else AUTO,
+            batch_invariant=self.batch_invariant,
+            attention=backend,
+            phases=self.phases,
+        )
 
 
 @dataclass(frozen=True)
