@@ -9,9 +9,13 @@ from rlt_hw.reasons import Code, Rejection
 PREFIX = "RLT_HW_"
 
 LOG_LEVEL = "RLT_HW_LOG_LEVEL"
+EMULATED = "RLT_HW_EMULATED"
 
 # Ours, with what each does. A variable is listed here when something reads it, and not before.
-KNOWN = {LOG_LEVEL: "what the command line logs to stderr: DEBUG, INFO, WARNING or ERROR"}
+KNOWN = {
+    LOG_LEVEL: "what the command line logs to stderr: DEBUG, INFO, WARNING or ERROR",
+    EMULATED: "the torch device type that is emulated in this process; no run on it counts as executed",
+}
 
 # The vendors' variables that decide which devices a process sees, and in which order.
 VISIBILITY = (

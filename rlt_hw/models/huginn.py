@@ -128,8 +128,7 @@ class Huginn:
         state = torch.zeros(len(tokens.ids), self.spec.hidden_size, device=device)
         drawn = np.flatnonzero(~(start.zero | start.given))
         if len(drawn):
-            positions = tokens.positions.cpu().numpy()[drawn]
-            states = random_states(start.seeds[drawn], positions, self.spec.hidden_size)
+            states = random_states(start.seeds[drawn], start.positions[drawn], self.spec.hidden_size)
             state[torch.from_numpy(drawn).to(device)] = states.to(device)
         if start.states is not None:
             given = torch.from_numpy(start.given).to(device)

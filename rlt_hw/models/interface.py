@@ -24,12 +24,13 @@ State = tuple[torch.Tensor, ...]
 class Start:
     """Where the loops of tokens start, for families whose start state is not the embedding.
 
-    seeds: uint64 [tokens], host; together with the position they determine a random state.
+    seeds: uint64 [tokens], positions: int64 [tokens], host; together they determine a random state.
     zero: bool [tokens], start from zero instead. given: bool [tokens], start from `states`
     [tokens, hidden] instead, which is None where no token does.
     """
 
     seeds: np.ndarray
+    positions: np.ndarray
     zero: np.ndarray
     given: np.ndarray
     states: torch.Tensor | None = None

@@ -177,6 +177,7 @@ class Runner:
             _at(tokens.angles, picked),
             Start(
                 start.seeds[host],
+                start.positions[host],
                 start.zero[host],
                 start.given[host],
                 None if start.states is None else start.states[picked],

@@ -54,7 +54,8 @@ class Sampler:
             token = token.index_copy(
                 0, picked, _draw(logits[picked], *_parameters(rows, drawn, logits.device))
             )
-        return Samples(token.cpu().numpy(), bad.cpu().numpy(), _logprobs(logits, token, rows.logprobs))
+        host = torch.stack((token, bad.to(token.dtype))).cpu().numpy()
+        return Samples(host[0], host[1] != 0, _logprobs(logits, token, rows.logprobs))
 
     def on_device(
         self, logits: torch.Tensor, rows: DecodeRows, *, sampled: bool

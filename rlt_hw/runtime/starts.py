@@ -70,7 +70,7 @@ class Starts:
         given[list(states)] = True
         packed = self._pack(states, rows) if states else None
         zero = (mode == StartMode.ZERO)[rows.row]
-        return Start(plan.sampling.seed[rows.row], zero, given[rows.row], packed)
+        return Start(plan.sampling.seed[rows.row], rows.position, zero, given[rows.row], packed)
 
     def keep(self, plan: StepPlan, leaving: np.ndarray, latent: Callable[[], torch.Tensor]) -> None:
         """Remember latent() [leaving, hidden] for the warm requests among the leaving rows."""

@@ -63,10 +63,10 @@ def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch
     return torch.einsum("hqk,khd->qhd", weights, value.double()).to(query.dtype)
 
 
-def seeded(tokens: int, seed: int = 0) -> Start:
-    """Random start states of one request, for the families that have them."""
-    none = np.zeros(tokens, bool)
-    return Start(np.full(tokens, seed, np.uint64), none, none)
+def seeded(positions: torch.Tensor) -> Start:
+    """Random start states of one request of seed 0, for the families that have them."""
+    none = np.zeros(len(positions), bool)
+    return Start(np.zeros(len(positions), np.uint64), positions.numpy(), none, none)
 
 
 @dataclass
@@ -95,7 +95,7 @@ def forward(
     ids = torch.as_tensor(ids, dtype=torch.int64).flatten()
     positions = torch.arange(position, position + len(ids))
     angles = model.angles(positions)
-    tokens = Tokens(ids, positions, angles, start or seeded(len(ids)))
+    tokens = Tokens(ids, positions, angles, start or seeded(positions))
     state = begin = model.prelude(tokens, cache.attend(Stage.PRELUDE, 0))
     states = []
     for loop in range(loops or model.spec.loops):
@@ -169,7 +169,7 @@ def _run(
     positions = torch.arange(position, position + len(ids))
     angles = model.angles(positions)
     state = model.prelude(
-        Tokens(torch.tensor(ids), positions, angles, seeded(len(ids))), cache.attend(Stage.PRELUDE, 0)
+        Tokens(torch.tensor(ids), positions, angles, seeded(positions)), cache.attend(Stage.PRELUDE, 0)
     )
     left, survival, chosen = 0.0, 1.0, None
     for loop in range(depth):

@@ -20,7 +20,7 @@ def golden(request) -> Case:
 
 def given(states: torch.Tensor) -> Start:
     everywhere = np.ones(len(states), bool)
-    return Start(np.zeros(len(states), np.uint64), ~everywhere, everywhere, states)
+    return Start(np.zeros(len(states), np.uint64), np.arange(len(states)), ~everywhere, everywhere, states)
 
 
 def stored(golden: Case) -> Start:
@@ -60,7 +60,7 @@ def test_other_recurrence_counts(golden):
 def test_zero_state(golden):
     tokens = golden["input_ids"].shape[1]
     everywhere = np.ones(tokens, bool)
-    zero = Start(np.zeros(tokens, np.uint64), everywhere, ~everywhere)
+    zero = Start(np.zeros(tokens, np.uint64), np.arange(tokens), everywhere, ~everywhere)
     assert_close(
         forward(golden.model, golden["input_ids"], start=zero).logits, golden["zero_state_logits"][0]
     )

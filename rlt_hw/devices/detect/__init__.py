@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from rlt_hw.devices.consistency import consistency
 from rlt_hw.devices.detect import amd, ascend, cpu, nvidia, packages, toolkits
+from rlt_hw.devices.detect.emulated import marked
 from rlt_hw.devices.detect.machine import LocalMachine, Machine, Ran
 from rlt_hw.devices.detect.seen import Seen
 from rlt_hw.devices.detect.timebox import Probe, run_probes
@@ -47,7 +48,7 @@ def detect(
         python=machine.python,
         packages=_joined(seen, lambda part: part.packages),
         torch=next((part.torch for part in seen if part.torch), None),
-        devices=tuple(device for part in seen for device in part.devices),
+        devices=marked(tuple(device for part in seen for device in part.devices), machine.variables),
         drivers=_joined(seen, lambda part: part.drivers),
         toolkits=_joined(seen, lambda part: part.toolkits),
         variables=relevant(machine.variables),
