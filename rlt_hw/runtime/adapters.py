@@ -56,7 +56,8 @@ def load_adapters(
 
 
 def load_adapter(spec: BackendSpec) -> type[Any] | Rejection:
-    """Import a backend's packages and its adapter class.
+    """Import a backend's packages and its adapter class, and ask the class, where it has a `refusal`, whether
+    the installed package is one that it can call.
 
     A fault of a package is a PKG_BROKEN rejection, any fault of a plugin a PLUGIN rejection;
     every other exception is a fault of this project and surfaces.
@@ -66,6 +67,7 @@ def load_adapter(spec: BackendSpec) -> type[Any] | Rejection:
         for requirement in spec.requirements:
             importlib.import_module(requirement.module)
         adapter: type[Any] = getattr(importlib.import_module(module), name)
+        refused: Rejection | None = adapter.refusal() if hasattr(adapter, "refusal") else None
     except BROKEN_BINARY as error:
         return _rejection(Code.PKG_BROKEN, spec, error)
     except RltHwError:
@@ -74,7 +76,7 @@ def load_adapter(spec: BackendSpec) -> type[Any] | Rejection:
         if spec.source == IN_TREE:
             raise
         return _rejection(Code.PLUGIN, spec, error)
-    return adapter
+    return refused or adapter
 
 
 def _rejection(code: Code, spec: BackendSpec, error: Exception) -> Rejection:

@@ -9,7 +9,11 @@ from rlt_hw.devices.target import Target
 from rlt_hw.registry import Need
 from rlt_hw.runtime.assumed import assumed_environment
 
-MORE = {"nvidia": {"flash-attn": "2.8.3", "flash-attn-4": "4.0.0b36"}}
+MORE = {
+    "nvidia": {"flash-attn": "2.8.3", "flash-attn-4": "4.0.0b36"},
+    "amd": {"flash-attn": "2.8.3", "amd-aiter": "0.1.7.post2.dev18"},
+}
+TOOLKITS = {"amd": {"hipcc": "7.1"}}
 MACHINES = (
     *(f"nvidia:sm{sm}" for sm in (75, 80, 86, 89, 90, 100, 103, 120, 121)),
     *(f"amd:gfx{gfx}" for gfx in ("90a", "942", "950", "1100", "1201")),
@@ -21,7 +25,10 @@ CHANGES = {
         "none", "-triton", "triton==3.2.0", "!triton", "-flashinfer-python", "-flash-attn", "-flash-attn-4",
         "-nvcc", "nvcc==12.4", "-cxx", "-torch", "torch-cpu", "driver==525.60",
     ),
-    "amd": ("none", "!triton-rocm", "-cxx", "torch-cpu", "-torch"),
+    "amd": (
+        "none", "!triton-rocm", "-triton-rocm", "-amd-aiter", "!amd-aiter", "amd-aiter==0.1.8", "amd-aiter==0.1.6",
+        "-flash-attn", "-hipcc", "-cxx", "torch-cpu", "-torch",
+    ),
     "ascend": ("-torch-npu", "!torch-npu", "-torch"),
     "cpu": ("none", "-torch"),
 }  # fmt: skip
@@ -31,7 +38,8 @@ def machine(target: Target, change: str = "all") -> Environment:
     """A machine of the target: "all", "none" (torch alone), "-NAME", "NAME==VERSION" or "!NAME" (broken)."""
     full = assumed_environment(target)
     more = {name: Package(name, version) for name, version in MORE.get(target.vendor, {}).items()}
-    full = replace(full, packages={**full.packages, **more})
+    toolkits = {**full.toolkits, **TOOLKITS.get(target.vendor, {})}
+    full = replace(full, packages={**full.packages, **more}, toolkits=toolkits)
     name, _, version = change.lstrip("-!").partition("==")
     if change == "all":
         return full

@@ -11,7 +11,8 @@ from tests.registry.machines import MACHINES, machine, need
 from tests.registry.selection import DTYPES, HEAD_DIMS, HEADER, PAGES, TABLE, rows
 
 REGISTRY = load_registry(points=())
-PAGED = {"flash_attn", "flash_attn_4", "flashinfer", "flashinfer_xqa", "triton_paged"}
+AITER = {"aiter_flash", "aiter_paged", "aiter_unified"}
+PAGED = {"flash_attn", "flash_attn_4", "flashinfer", "flashinfer_xqa", "triton_paged", *AITER}
 
 
 def test_the_table():
@@ -47,8 +48,18 @@ def test_limits_that_were_measured_or_published_hold_in_every_combination(name):
             assert target.arch in ("sm90", "sm100")
             assert size in (16, 32, 64)
         if "flash_attn" in used:
-            assert target.vendor == "nvidia"
+            assert target.vendor == "nvidia" or target.arch in ("gfx90a", "gfx942", "gfx950")
             assert size % 256 == 0
+        if used & {"aiter_flash", "aiter_paged"}:
+            assert target.arch in ("gfx942", "gfx950")
+            assert head_dim in (64, 128, 256)
+        if "aiter_paged" in used:
+            assert decision.prefill.chosen.name != "aiter_paged"
+            assert head_dim in (64, 128)
+            assert size in (16, 32)
+        if "aiter_unified" in used:
+            assert target.vendor == "amd"
+            assert size in (16, 32, 64)
         if "flashinfer" in used:
             assert head_dim in (64, 128, 256)
         if "flashinfer_xqa" in used:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlt_hw.backends import triton_package
 from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry, DecodeBatch
 from rlt_hw.backends.targets import AMD, AMPERE_TO_BLACKWELL
-from rlt_hw.registry import BackendSpec, Kind, Rank, Requirement, Sizes, Toolkit
+from rlt_hw.registry import BackendSpec, Kind, Rank, Sizes
 
 if TYPE_CHECKING:
     import torch
@@ -24,10 +25,8 @@ SPEC = BackendSpec(
     preferred_page=16,
     graph_levels=("none", "piecewise", "full"),
     features=("batch_invariant",),
-    requirements=(
-        Requirement("triton", ">=3.4", "triton", also=("triton-rocm", "pytorch-triton-rocm")),
-    ),
-    toolkits=(Toolkit("cxx"),),
+    requirements=(triton_package.REQUIREMENT,),
+    toolkits=(triton_package.TOOLKIT,),
     ranks=(
         Rank("nvidia:sm90", 90, "fastest paged decode on an H200 in 7 of 10 cases (torch 2.11, triton 3.6)",
              phases=("decode",)),

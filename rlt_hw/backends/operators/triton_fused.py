@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlt_hw.backends import triton_package
 from rlt_hw.backends.operators.interface import Add, OperatorOptions, Projected, Stream
 from rlt_hw.backends.targets import AMD, AMPERE_TO_BLACKWELL
-from rlt_hw.registry import BackendSpec, Kind, Rank, Requirement, Toolkit
+from rlt_hw.registry import BackendSpec, Kind, Rank
 
 if TYPE_CHECKING:
     import torch
@@ -24,10 +25,8 @@ SPEC = BackendSpec(
     targets=AMPERE_TO_BLACKWELL + AMD,
     graph_levels=("none", "piecewise", "full"),
     features=("batch_invariant",),
-    requirements=(
-        Requirement("triton", ">=3.4", "triton", also=("triton-rocm", "pytorch-triton-rocm")),
-    ),
-    toolkits=(Toolkit("cxx"),),
+    requirements=(triton_package.REQUIREMENT,),
+    toolkits=(triton_package.TOOLKIT,),
     ranks=(
         Rank("nvidia:sm90", 90, "products of one row read 2,770 to 3,670 GB/s on an H200"),
         Rank("nvidia:*", 90, "as on nvidia:sm90; not measured here"),

@@ -111,6 +111,8 @@ class _Scope:
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign(target, node.value)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._assign(node.target, node.value)
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
