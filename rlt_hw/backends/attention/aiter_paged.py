@@ -1,8 +1,8 @@
 """AITER's paged decode kernel, which reads the canonical cache as it is.
 
-Source: aiter 0.1.7, csrc/cpp_itfs/pa. It gives 16 values of the head to each of 4 waves in turn, so a head_dim
-that 64 does not divide loses its rest without a word; a page has at most 32 tokens. It multiplies what stands
-in a last page after the last token by zero, which a NaN survives: those slots are cleared first.
+Source: aiter 0.1.7, csrc/cpp_itfs/pa. It gives 16 values of the head to each of 4 waves in turn, so a
+head_dim that 64 does not divide loses its rest without a word; a page has at most 32 tokens. It multiplies
+what stands in a last page after the last token by zero, which a NaN survives: those slots are cleared first.
 """
 
 from __future__ import annotations

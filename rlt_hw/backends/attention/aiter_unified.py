@@ -1,7 +1,7 @@
 """AITER's unified attention in Triton: decode and prefill over pages in one call, any head size from 32 up.
 
-Source: aiter 0.1.7, aiter/ops/triton/unified_attention.py, later aiter/ops/triton/attention/. A decode tile is a
-whole page, so pages are powers of two that fit a tile, and what stands in a last page after the last
+Source: aiter 0.1.7, aiter/ops/triton/unified_attention.py, later aiter/ops/triton/attention/. A decode tile
+is a whole page, so pages are powers of two that fit a tile, and what stands in a last page after the last
 token is multiplied by zero, which a NaN survives: those slots are cleared first.
 """
 
