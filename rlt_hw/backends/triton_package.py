@@ -1,4 +1,4 @@
-"""What every backend with Triton kernels needs: the package, under the names it has, and a compiler for its launcher."""
+"""What every backend with Triton kernels needs: the package, and a compiler for its launchers."""
 
 from __future__ import annotations
 

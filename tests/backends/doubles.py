@@ -1,13 +1,14 @@
 """Test doubles of vendors' functions: the published signature binds the call, float32 computes the answer.
 
-Where a vendor's kernel multiplies what stands after a row's last token by zero, so does its double: a NaN there
-spoils the row, as it would on the device.
+Where a vendor's kernel multiplies what stands after a row's last token by zero, so does its double: a NaN
+there spoils the row, as it would on the device.
 """
 
 from __future__ import annotations
 
 import importlib.machinery
 import sys
+from itertools import pairwise
 from types import ModuleType
 
 import torch
@@ -70,8 +71,7 @@ def _attend(query, keys, values, scale, hidden_from):
 
 
 def _rows(query, starts):
-    edges = starts.tolist()
-    return [query[first:last] for first, last in zip(edges, edges[1:], strict=False)]
+    return [query[first:last] for first, last in pairwise(starts.tolist())]
 
 
 def _pages(cache, table, length):
@@ -80,7 +80,7 @@ def _pages(cache, table, length):
     return cache[table[:pages].long()].flatten(0, 1)
 
 
-def flash_attn_varlen_func(
+def flash_attn_varlen_func(  # noqa: PLR0917 - the vendor's
     q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal, block_table=None
 ):
     assert causal
@@ -98,7 +98,7 @@ def flash_attn_varlen_func(
     return torch.cat(results)
 
 
-def paged_attention_v1(
+def paged_attention_v1(  # noqa: PLR0917 - the vendor's
     out, workspace_buffer, query, key_cache, value_cache, scale, block_tables, cu_query_lens, context_lens,
     max_context_len, alibi_slopes, kv_cache_dtype, kv_cache_layout, logits_soft_cap, k_scale, v_scale,
 ):  # fmt: skip
@@ -116,7 +116,7 @@ def paged_attention_v1(
         out[at] = _attend(query[at, None], keys, values, scale, length)[0]
 
 
-def unified_attention(
+def unified_attention(  # noqa: PLR0917 - the vendor's
     q, k, v, out, cu_seqlens_q, max_seqlen_q, seqused_k, max_seqlen_k, softmax_scale, causal, window_size,
     block_table, softcap, q_descale, k_descale, v_descale,
 ):  # fmt: skip

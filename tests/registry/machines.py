@@ -26,8 +26,8 @@ CHANGES = {
         "-nvcc", "nvcc==12.4", "-cxx", "-torch", "torch-cpu", "driver==525.60",
     ),
     "amd": (
-        "none", "!triton-rocm", "-triton-rocm", "-amd-aiter", "!amd-aiter", "amd-aiter==0.1.8", "amd-aiter==0.1.6",
-        "-flash-attn", "-hipcc", "-cxx", "torch-cpu", "-torch",
+        "none", "!triton-rocm", "-triton-rocm", "-amd-aiter", "!amd-aiter", "amd-aiter==0.1.8",
+        "amd-aiter==0.1.6", "-flash-attn", "-hipcc", "-cxx", "torch-cpu", "-torch",
     ),
     "ascend": ("-torch-npu", "!torch-npu", "-torch"),
     "cpu": ("none", "-torch"),

@@ -20,8 +20,8 @@ DTYPES = ("bfloat16", "float16", "float32")
 HEAD_DIMS = (64, 80, 96, 128, 256, 264)
 PAGES = (1, 16, 64, 128, 256)
 NAMED = (
-    "aiter_flash", "aiter_paged", "aiter_unified", "flash_attn", "flash_attn_4", "flashinfer", "flashinfer_xqa",
-    "torch_sdpa", "triton_paged",
+    "aiter_flash", "aiter_paged", "aiter_unified", "flash_attn", "flash_attn_4", "flashinfer",
+    "flashinfer_xqa", "torch_sdpa", "triton_paged",
 )  # fmt: skip
 HEADER = (
     f"{'machine':12} {'packages':19} {'asked':41} {'prefill / decode':30} {'page':4} {'others':10} rejected"

@@ -50,16 +50,6 @@ def test_limits_that_were_measured_or_published_hold_in_every_combination(name):
         if "flash_attn" in used:
             assert target.vendor == "nvidia" or target.arch in ("gfx90a", "gfx942", "gfx950")
             assert size % 256 == 0
-        if used & {"aiter_flash", "aiter_paged"}:
-            assert target.arch in ("gfx942", "gfx950")
-            assert head_dim in (64, 128, 256)
-        if "aiter_paged" in used:
-            assert decision.prefill.chosen.name != "aiter_paged"
-            assert head_dim in (64, 128)
-            assert size in (16, 32)
-        if "aiter_unified" in used:
-            assert target.vendor == "amd"
-            assert size in (16, 32, 64)
         if "flashinfer" in used:
             assert head_dim in (64, 128, 256)
         if "flashinfer_xqa" in used:
@@ -72,6 +62,24 @@ def test_limits_that_were_measured_or_published_hold_in_every_combination(name):
             assert used <= {"triton_paged", "torch_sdpa"}
         if head_dim == 264 or target.vendor in ("cpu", "ascend"):
             assert not used & PAGED
+
+
+@pytest.mark.parametrize("name", [name for name in MACHINES if name.startswith("amd:")])
+def test_limits_of_aiter_hold_in_every_combination(name):
+    target = Target.parse(name)
+    for dtype, head_dim, page in product(DTYPES, HEAD_DIMS, (None, *PAGES)):
+        asked = need(dtype=dtype, head_dim=head_dim, page_size=page)
+        decision = assess_jointly(target, asked, machine(target), REGISTRY)
+        used, size = backends(decision), decision.page_size.value
+        if used & {"aiter_flash", "aiter_paged"}:
+            assert target.arch in ("gfx942", "gfx950")
+            assert head_dim in (64, 128, 256)
+        if "aiter_paged" in used:
+            assert decision.prefill.chosen.name != "aiter_paged"
+            assert head_dim in (64, 128)
+            assert size in (16, 32)
+        if "aiter_unified" in used:
+            assert size in (16, 32, 64)
 
 
 def test_on_an_h200_what_has_run_there_goes_before_what_is_faster_on_paper():

@@ -2,7 +2,8 @@
 
 Source: aiter 0.1.7, csrc/py_itfs_ck/mha_varlen_fwd_kernels.cu. Its own paged form takes pages that are
 multiples of 128 tokens, which the paged decode kernels of the same package do not; the gather costs one more
-pass over the context. Head sizes are those that vLLM's ROCM_AITER_FA runs; the source allows multiples of 8 up to 256.
+pass over the context. Head sizes are those that vLLM's ROCM_AITER_FA runs; the source allows multiples of 8
+up to 256.
 """
 
 from __future__ import annotations

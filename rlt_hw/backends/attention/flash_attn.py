@@ -1,8 +1,8 @@
 """FlashAttention 2 over paged KV, for decode and prefill with one call.
 
-Source: flash_attn.flash_attn_varlen_func; its block_table takes pages that are multiples of 256 tokens. On ROCm
-the kernels are Composable Kernel's, built for three architectures (setup.py of 2.8.3); the Triton kernels that
-FLASH_ATTENTION_TRITON_AMD_ENABLE puts in their place take a block_table and ignore it.
+Source: flash_attn.flash_attn_varlen_func; its block_table takes pages that are multiples of 256 tokens. On
+ROCm the kernels are Composable Kernel's, built for three architectures (setup.py of 2.8.3); the Triton
+kernels that FLASH_ATTENTION_TRITON_AMD_ENABLE puts in their place take a block_table and ignore it.
 """
 
 from __future__ import annotations
