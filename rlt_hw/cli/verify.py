@@ -1,74 +1,74 @@
-"""`rlt-hw verify`: whether backends compute on this device what they must."""
+"""`rlt-hw verify`: whether backends and engines do on this device what they must, and the record of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from rlt_hw.cli import engine_options as options
-from rlt_hw.cli.output import console, write_json
+from rlt_hw.cli.output import write_json
 from rlt_hw.errors import ConfigError
 
-if TYPE_CHECKING:
-    from rlt_hw.verify.conformance import CaseResult, Machine
-
-FAILED = 3
+NOT_GOOD = 3
 
 
 def verify(
     backend: Annotated[
-        str, typer.Option(help="Backends, with commas between, or auto: all that serve the target.")
+        str,
+        typer.Option(help="auto: what engines choose; all: what serves the target; or names."),
     ] = "auto",
+    model: Annotated[
+        list[str] | None, typer.Option(help="A checkpoint folder or demo:NAME; default every demo.")
+    ] = None,
     device: options.Device = "auto",
-    dtypes: Annotated[str, typer.Option(help="Dtypes to run, with commas.")] = "float32,bfloat16,float16",
+    dtypes: Annotated[str, typer.Option(help="Dtypes of the cases.")] = "float32,bfloat16,float16",
+    record: Annotated[
+        Path | None, typer.Option(help="A folder for the evidence record and its report.")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option(help="The commit that runs, where no git tree says it.")
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run the conformance cases on this device and print the largest errors.
+    """Run backends on conformance cases and engines on checks, on this device; print what was found.
 
-    Exit codes: 0 nothing failed (what is refused did not run), 3 something did, 2 wrong usage, 1 an internal
-    error.
+    A record is written from a clean git tree, or with --commit where there is none. On an emulated device it
+    says so, and is no evidence of the device itself.
+
+    Exit codes: 0 something passed and nothing failed, 3 something failed or everything was refused, 2 wrong
+    usage, 1 an internal error.
     """
-    from rlt_hw.verify.conformance import DTYPES, machine_here, run
+    from rlt_hw.verify.conformance import DTYPES, machine_here
+    from rlt_hw.verify.provenance import provenance
+    from rlt_hw.verify.record import name_of, record_of, write
+    from rlt_hw.verify.report import report
+    from rlt_hw.verify.suite import verify as run_all
 
     wanted = tuple(dtypes.split(","))
     if not set(wanted) <= set(DTYPES):
         raise ConfigError("--dtypes", found=repr(dtypes), allowed=", ".join(DTYPES))
-    machine = machine_here(device)
-    results = [row for name in _names(backend, machine) for row in run(name, machine, wanted)]
-    failed = [row for row in results if row.outcome == "failed"]
+    origin = provenance(commit, apart_from=record) if record else None
+    run = run_all(
+        machine_here(device),
+        backend,
+        model or (),
+        wanted,
+        say=lambda text: print(f"… {text}", file=sys.stderr),
+    )
+    found = record_of(run, origin)
+    path = write(found, record, name_of(run)) if record else None
     if as_json:
-        write_json({"target": str(machine.target), "conformance": [row.to_json() for row in results]})
+        write_json({**found, "record": str(path) if path else None})
     else:
-        print(f"{machine.target}: largest absolute errors against the kit's answers")
-        for name in dict.fromkeys(row.backend for row in results):
-            _print(name, [row for row in results if row.backend == name])
-        for row in failed:
-            print(f"! {row}")
-    if failed:
-        raise typer.Exit(FAILED)
+        print("\n".join(report(found)))
+        if path:
+            print(f"\nrecord: {path}")
+    if not run.good:
+        raise typer.Exit(NOT_GOOD)
 
 
-def _names(backend: str, machine: Machine) -> list[str]:
-    """The backends that were named, or all with cases that serve the target."""
-    from rlt_hw.verify.conformance import KINDS
-
-    if backend != "auto":
-        return backend.split(",")
-    specs = (spec for kind in KINDS for spec in machine.registry.of(kind))
-    return [spec.name for spec in specs if spec.serves(machine.target)]
-
-
-def _print(backend: str, results: list[CaseResult]) -> None:
-    from rich.table import Table
-
-    from rlt_hw.verify.conformance.summary import table, verdict
-
-    rows = table(results)
-    out = Table(title=backend, title_justify="left")
-    dtypes = list(dict.fromkeys(row.dtype for row in results))
-    for column in ("case", *dtypes):
-        out.add_column(column)
-    for case, found in rows.items():
-        out.add_row(case, *(verdict(found[dtype]) for dtype in dtypes))
-    console().print(out)
+def _say(text: str) -> None:
+    print(f"… {text}", file=sys.stderr)

@@ -13,7 +13,7 @@ from rlt_hw.backends.catalog import load_registry
 from rlt_hw.backends.graphs.eager import Eager
 from rlt_hw.devices.choice import choose_device
 from rlt_hw.devices.detect import detect
-from rlt_hw.devices.environment import Environment
+from rlt_hw.devices.environment import Device, Environment
 from rlt_hw.devices.platform import platform_for
 from rlt_hw.devices.target import Target
 from rlt_hw.errors import ConfigError
@@ -35,12 +35,16 @@ USUAL_PAGE = 16
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the cases run, and what there is to choose from."""
+    """Where the cases run, and what there is to choose from. device: what torch calls `found`."""
 
-    target: Target
+    found: Device
     device: torch.device
     environment: Environment
     registry: Registry
+
+    @property
+    def target(self) -> Target:
+        return self.found.target
 
 
 def machine_here(device: str = AUTO, registry: Registry | None = None) -> Machine:
@@ -49,8 +53,7 @@ def machine_here(device: str = AUTO, registry: Registry | None = None) -> Machin
     chosen = choose_device(device, environment).require()
     platform = platform_for(chosen.target)
     platform.set_device(chosen.index)
-    found = platform.torch_device(chosen.index)
-    return Machine(chosen.target, found, environment, registry or load_registry())
+    return Machine(chosen, platform.torch_device(chosen.index), environment, registry or load_registry())
 
 
 def run(
@@ -67,7 +70,7 @@ def run(
     attention backend and no set of operators has the name.
     """
     machine = device if isinstance(device, Machine) else machine_here(device)
-    spec = _spec(backend, machine.registry)
+    spec = spec_of(backend, machine.registry)
     results = []
     for dtype in dtypes:
         for case in cases_of(spec, long):
@@ -82,7 +85,8 @@ def cases_of(spec: BackendSpec, long: int = LONG) -> Iterator[Case]:
     return attention_cases(Plan(spec.preferred_page or USUAL_PAGE, long))
 
 
-def _spec(name: str, registry: Registry) -> BackendSpec:
+def spec_of(name: str, registry: Registry) -> BackendSpec:
+    """The backend of a name. Raises ConfigError where there is none, or none with cases."""
     specs = {spec.name: spec for kind in KINDS for spec in registry.of(kind)}
     if name in specs:
         return specs[name]

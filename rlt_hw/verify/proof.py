@@ -1,0 +1,88 @@
+"""What a verify run proves, backend by backend.
+
+A backend is proven when an engine ran with it and, where there are cases for its kind, the cases did too.
+Nothing is proven that failed anywhere in the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rlt_hw.models.config import read_spec
+from rlt_hw.registry import BackendSpec, JointDecision
+from rlt_hw.verify.conformance import KINDS, CaseResult
+from rlt_hw.verify.engine_check import CheckResult
+
+FEATURES = {
+    "prefill, page edges": "prefill",
+    "prefill, long context": "prefill",
+    "decode, page edges": "decode",
+    "decode, long context": "decode",
+    "decode, many rows": "decode",
+    "graph replay after growth": "graph",
+    "the same to the bit in any batch": "batch_invariant",
+}
+"""Cases -> the feature they are about. The others are about no feature, but must not fail."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """models, families: what engines ran with it. features: feature -> head sizes whose cases passed; 0
+    stands for cases without one."""
+
+    backend: str
+    models: tuple[str, ...]
+    families: tuple[str, ...]
+    features: dict[str, tuple[int, ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "models": list(self.models),
+            "families": list(self.families),
+            "features": {name: list(sizes) for name, sizes in self.features.items()},
+        }
+
+
+def proofs(conformance: Iterable[CaseResult], engine: Iterable[CheckResult]) -> dict[str, Proof]:
+    """By backend, those that an engine ran with and that nothing failed with."""
+    cases, checks = tuple(conformance), tuple(engine)
+    failed = {row.backend for row in cases if row.outcome == "failed"}
+    failed |= {name for row in checks if row.outcome == "failed" for name in _blamed(row)}
+    tested = {row.backend for row in cases}
+    found: dict[str, dict[str, None]] = {}
+    for row in checks:
+        if row.decision is not None and row.outcome == "passed":
+            for spec in _parts(row.decision):
+                if spec.kind not in KINDS or spec.name in tested:
+                    found.setdefault(spec.name, {})[row.model] = None
+    return {
+        name: Proof(name, tuple(models), _families(models), _features(name, cases))
+        for name, models in sorted(found.items())
+        if name not in failed
+    }
+
+
+def _blamed(row: CheckResult) -> Iterator[str]:
+    """The backends that were named, else every part of the engine."""
+    if row.asked:
+        yield from row.asked.values()
+    elif row.decision:
+        yield from (spec.name for spec in _parts(row.decision))
+
+
+def _parts(decision: JointDecision) -> Iterator[BackendSpec]:
+    return (part.chosen for part in decision.parts if part.chosen)
+
+
+def _families(models: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(read_spec(model).family for model in models))
+
+
+def _features(backend: str, cases: Iterable[CaseResult]) -> dict[str, tuple[int, ...]]:
+    sizes: dict[str, dict[int, None]] = {}
+    for row in cases:
+        if row.backend == backend and row.outcome == "passed" and row.case in FEATURES:
+            sizes.setdefault(FEATURES[row.case], {})[row.settings.get("head_dim", 0)] = None
+    return {feature: tuple(sorted(found)) for feature, found in sizes.items()}

@@ -1,0 +1,83 @@
+"""A verify run: conformance of backends, then whole engines with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlt_hw.devices.choice import torch_name
+from rlt_hw.models.config import demo_names, read_spec
+from rlt_hw.registry import AUTO, JointDecision, Kind, assess_jointly
+from rlt_hw.runtime.planning import need_of
+from rlt_hw.verify.conformance import DTYPES, KINDS, CaseResult, Machine, run, spec_of
+from rlt_hw.verify.engine_check import Bench, CheckResult
+from rlt_hw.verify.engine_checks import engine_checks
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that ran, in order. asked: "auto", "all" or names of backends."""
+
+    machine: Machine
+    asked: str
+    conformance: tuple[CaseResult, ...]
+    engine: tuple[CheckResult, ...]
+
+    @property
+    def good(self) -> bool:
+        """Something passed and nothing failed."""
+        outcomes = {*(row.outcome for row in self.conformance), *(row.outcome for row in self.engine)}
+        return "passed" in outcomes and "failed" not in outcomes
+
+
+def verify(
+    machine: Machine,
+    backends: str = AUTO,
+    models: Sequence[str] = (),
+    dtypes: Sequence[str] = DTYPES,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+) -> Run:
+    """backends: "auto" for what engines would choose, "all" for whatever serves the target, or names.
+
+    models: checkpoints to run, default every demo checkpoint. say: told what begins.
+    """
+    models = tuple(models) or demo_names()
+    asked = {model: _asked(machine, model, backends) for model in models}
+    cases: list[CaseResult] = []
+    for name in dict.fromkeys(name for rows in asked.values() for row in rows for name in row.values()):
+        say(f"conformance of {name}")
+        cases += run(name, machine, dtypes)
+    checks: list[CheckResult] = []
+    for model, rows in asked.items():
+        for row in rows:
+            say(f"{model} with {', '.join(row.values()) or 'what auto chooses'}")
+            checks += engine_checks(Bench(model, torch_name(machine.found), row))
+    return Run(machine, backends, tuple(cases), tuple(checks))
+
+
+def _asked(machine: Machine, model: str, backends: str) -> list[dict[str, str]]:
+    """The backends that engines of a model are opened with, by option, a row a combination.
+
+    What auto chooses is named, so that no check of a mode gets another backend.
+    """
+    if backends == AUTO:
+        need = need_of(read_spec(model))
+        decision = assess_jointly(machine.target, need, machine.environment, machine.registry)
+        return [_names(decision)]
+    if backends == ALL:
+        known = (spec for kind in KINDS for spec in machine.registry.of(kind))
+        specs = [spec for spec in known if spec.serves(machine.target)]
+    else:
+        specs = [spec_of(name, machine.registry) for name in backends.split(",")]
+    options = {Kind.ATTENTION: "attention", Kind.OPERATORS: "operators"}
+    return [{options[spec.kind]: spec.name} for spec in specs]
+
+
+def _names(decision: JointDecision) -> dict[str, str]:
+    """As engine options; attention only where both phases have the same."""
+    prefill, decode, operators = decision.prefill.chosen, decision.decode.chosen, decision.operators.chosen
+    names = {"attention": decode.name} if decode and decode is prefill else {}
+    return names | ({"operators": operators.name} if operators else {})
