@@ -24,7 +24,8 @@ SPECS = {spec.name: spec for spec in in_tree()}
 
 
 def here(target=MI300X):
-    return Machine(target, torch.device("cpu"), machine(target), load_registry(points=()))
+    simulated = machine(target)
+    return Machine(simulated.devices[0], torch.device("cpu"), simulated, load_registry(points=()))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
