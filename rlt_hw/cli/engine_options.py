@@ -15,6 +15,11 @@ Model = Annotated[str, typer.Option(help="A checkpoint folder or demo:NAME.")]
 Device = Annotated[str, typer.Option(help='"auto", "cpu", "cuda:0", "npu:0" or a target.')]
 Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
 Attention = Annotated[str, typer.Option(help="An attention backend, or auto.")]
+Operators = Annotated[str, typer.Option(help="An operators backend, or auto.")]
+BatchInvariant = Annotated[
+    bool,
+    typer.Option("--batch-invariant", help="A request's tokens do not depend on what else runs, to the bit."),
+]
 KVDtype = Annotated[str, typer.Option("--kv-dtype", "--kv-cache-dtype", help="The cache's dtype.")]
 KVLayout = Annotated[str, typer.Option(help="auto, full, last_exited or shared.")]
 PageSize = Annotated[int | None, typer.Option(help="Tokens a KV page.")]

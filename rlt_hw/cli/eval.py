@@ -30,10 +30,12 @@ def eval(  # noqa: A001, PLR0917 - the command's name; options are named, never 
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     attention: options.Attention = "auto",
+    operators: options.Operators = "auto",
     kv_dtype: options.KVDtype = "auto",
     kv_layout: options.KVLayout = "auto",
     page_size: options.PageSize = None,
     graph: options.Graph = "auto",
+    batch_invariant: options.BatchInvariant = False,
     max_seqs: options.MaxSeqs = 64,
     as_json: options.AsJson = False,
 ) -> None:
@@ -48,10 +50,12 @@ def eval(  # noqa: A001, PLR0917 - the command's name; options are named, never 
         device=device,
         dtype=dtype,
         attention=attention,
+        operators=operators,
         kv_cache_dtype=kv_dtype,
         kv_layout=kv_layout,
         page_size=page_size,
         graph=graph,
+        batch_invariant=batch_invariant,
         max_num_seqs=max_seqs,
     ) as engine:
         if sweep:

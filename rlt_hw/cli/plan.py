@@ -28,6 +28,7 @@ def plan(  # noqa: PLR0917 - options are named on the command line, never positi
     attention: Annotated[str, typer.Option(help="A backend for both phases.")] = "auto",
     prefill: Annotated[str, typer.Option(help="An attention backend for prefill.")] = "auto",
     decode: Annotated[str, typer.Option(help="An attention backend for decode.")] = "auto",
+    operators: Annotated[str, typer.Option(help="An operators backend, or auto.")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     kv_dtype: Annotated[
         str, typer.Option("--kv-dtype", "--kv-cache-dtype", help="The cache's dtype.")
@@ -35,6 +36,10 @@ def plan(  # noqa: PLR0917 - options are named on the command line, never positi
     page_size: Annotated[int | None, typer.Option(help="Tokens a KV page.")] = None,
     kv_layout: Annotated[str, typer.Option(help="auto, full, last_exited or shared.")] = "auto",
     graph: Annotated[str, typer.Option(help="auto, none, piecewise or full.")] = "auto",
+    batch_invariant: Annotated[
+        bool,
+        typer.Option("--batch-invariant", help="A request's tokens do not depend on what else runs."),
+    ] = False,
     tp: Annotated[int, typer.Option("--tp", "--tensor-parallel", help="Devices that share the model.")] = 1,
     max_seqs: Annotated[int, typer.Option("--max-seqs", "--max-num-seqs", help="Requests at once.")] = 64,
     context: Annotated[int | None, typer.Option(help="Tokens of a request, prompt and new ones.")] = None,
@@ -69,11 +74,13 @@ def plan(  # noqa: PLR0917 - options are named on the command line, never positi
         attention=attention,
         prefill=prefill,
         decode=decode,
+        operators=operators,
         dtype=dtype,
         kv_cache_dtype=kv_dtype,
         page_size=page_size,
         kv_layout=kv_layout,
         graph=graph,
+        batch_invariant=batch_invariant,
         tensor_parallel=tp,
         max_num_seqs=max_seqs,
         context=context,

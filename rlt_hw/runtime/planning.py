@@ -91,6 +91,7 @@ def assess_plan(
     registry: Registry | None = None,
     loops: int | None = None,
     exit_threshold: float | None = None,
+    batch_invariant: bool = False,
 ) -> PlanReport:
     """The report whether or not it can run; a decision that cannot is not `supported`.
 
@@ -118,6 +119,7 @@ def assess_plan(
         dtype=dtype,
         tensor_parallel=tensor_parallel,
         exit_threshold=exit_threshold,
+        batch_invariant=batch_invariant,
     )
     decision = assess_jointly(target, need, environment, registry or load_registry())
     total, source = _device_memory(target, environment, memory_bytes)

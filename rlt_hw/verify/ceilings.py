@@ -29,7 +29,7 @@ def measure_ceilings(platform: Platform, device: torch.device, dtype: torch.dtyp
     side = 1024 if small else 8192
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     product = _seconds(platform, lambda: torch.mm(left, right))
-    values = torch.zeros(2**26 if small else 2**30, dtype=torch.float32, device=device)
+    values = torch.zeros(2**26 if small else 2**28, dtype=torch.float32, device=device)
     fastest = min(_seconds(platform, read) for read in _reads(values, small))
     return Ceilings(values.nbytes / fastest, 2 * side**3 / product, str(dtype).removeprefix("torch."))
 

@@ -117,3 +117,23 @@ def test_bench_reports_every_batch_size(capsys):
     assert [row["batch"] for row in data["results"]] == [1, 4]
     assert all(row["tokens_per_second"] > 0 for row in data["results"])
     assert data["backends"]["attention (decode)"] == "torch_sdpa"
+
+
+def test_bench_compares_two_engines_in_turn(capsys, tmp_path):
+    sizes = ("--batch", "2", "--input-len", "8", "--output-len", "2", "--decode-steps", "2", "--repeats", "1")
+    plot = tmp_path / "plot.png"
+    words = ("bench", "--device", "cpu", *sizes, "--compare", "page_size=16", "page_size=32")
+    code, out, _ = run(capsys, *words, "--plot", str(plot))
+    assert code == 0
+    assert "second / first" in out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    _, out, _ = run(capsys, *words, "--json")
+    pages = [engine["choices"]["page_size"] for engine in json.loads(out)["compared"]]
+    assert [text.split(",")[0] for text in pages] == ["16", "32"]
+
+
+@pytest.mark.parametrize("pair", [("graph", ""), ("colour=red", ""), ("refill=maybe", ""), ("", "")])
+def test_bench_says_what_can_be_compared(capsys, pair):
+    code, _, err = run(capsys, "bench", "--device", "cpu", "--compare", *pair)
+    assert code == 2
+    assert "--compare" in err
