@@ -73,7 +73,8 @@ Figures = TypeVar("Figures", Closed, Decode, Prefill)
 def middle(repeats: Sequence[Figures]) -> Figures:
     """The median of each figure over repeats."""
     columns = {field.name: [getattr(each, field.name) for each in repeats] for field in fields(repeats[0])}
-    return replace(repeats[0], **{name: _median(values) for name, values in columns.items()})
+    medians: dict[str, Any] = {name: _median(values) for name, values in columns.items()}
+    return replace(repeats[0], **medians)
 
 
 def to_json(figures: Closed | Decode | Prefill) -> dict[str, Any]:
