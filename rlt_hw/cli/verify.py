@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -50,14 +51,13 @@ def verify(
     wanted = tuple(dtypes.split(","))
     if not set(wanted) <= set(DTYPES):
         raise ConfigError("--dtypes", found=repr(dtypes), allowed=", ".join(DTYPES))
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - begun:4.0f} s] {text}", file=sys.stderr, flush=True)
+
     origin = provenance(commit, apart_from=record) if record else None
-    run = run_all(
-        machine_here(device),
-        backend,
-        model or (),
-        wanted,
-        say=lambda text: print(f"… {text}", file=sys.stderr),
-    )
+    run = run_all(machine_here(device), backend, model or (), wanted, say=say)
     found = record_of(run, origin)
     path = write(found, record, name_of(run)) if record else None
     if as_json:
@@ -68,7 +68,3 @@ def verify(
             print(f"\nrecord: {path}")
     if not run.good:
         raise typer.Exit(NOT_GOOD)
-
-
-def _say(text: str) -> None:
-    print(f"… {text}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -93,7 +94,10 @@ def judge(name: str, check: Callable[[Bench], Finding], bench: Bench) -> CheckRe
         return CheckResult(name, bench.model, bench.asked, "refused", refusal=refused.to_json())
     except Exception as error:  # a device may raise anything, and the other checks go on
         logger.debug("%s on %s", name, bench.model, exc_info=error)
-        return CheckResult(name, bench.model, bench.asked, "failed", error=f"{type(error).__name__}: {error}")
+        text = f"{type(error).__name__}: {error}"
+        return CheckResult(name, bench.model, bench.asked, "failed", error=text)
+    finally:
+        gc.collect()  # an engine that raised may hold most of the device's memory
     outcome: Outcome = "passed" if found.passed else "failed"
     return CheckResult(name, bench.model, bench.asked, outcome, found.numbers, decision=found.decision)
 

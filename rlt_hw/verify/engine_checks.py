@@ -7,7 +7,7 @@ not, rounding may turn a token here and there.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from rlt_hw.reasons import Code
 from rlt_hw.runtime.engine import Engine
 from rlt_hw.runtime.outputs import RequestOutput
 from rlt_hw.runtime.sampling_params import SamplingParams
-from rlt_hw.verify.engine_check import CONTEXT, Bench, CheckResult, Finding, judge
+from rlt_hw.verify.engine_check import CONTEXT, Bench, Finding
 from rlt_hw.verify.evaluation import MAX_TOKENS, PUBLISHED, evaluate, read_problems
 from rlt_hw.verify.speed import speed
 
@@ -32,12 +32,6 @@ THRESHOLD = 0.5
 INVARIANT, EXACT, AS_IT_IS = {"batch_invariant": True}, {"dtype": "float32"}, dict[str, Any]()
 
 Request = tuple[str | list[int], SamplingParams]
-
-
-def engine_checks(bench: Bench) -> Iterator[CheckResult]:
-    """Every check on one model, one after another."""
-    for name, check in CHECKS.items():
-        yield judge(name, check, bench)
 
 
 def accuracy(bench: Bench) -> Finding:
@@ -98,8 +92,9 @@ def graphs(bench: Bench) -> Finding:
     return _compared(eager, replayed, decision=captured.decision, to_the_bit=False)
 
 
+ACCURACY = "accuracy of a trained model"
 CHECKS: dict[str, Callable[[Bench], Finding]] = {
-    "accuracy of a trained model": accuracy,
+    ACCURACY: accuracy,
     "together as alone": batching,
     "alone beside noise": isolation,
     "nothing is left behind": leaks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rlt_hw.devices.choice import torch_name
@@ -10,8 +10,8 @@ from rlt_hw.models.config import demo_names, read_spec
 from rlt_hw.registry import AUTO, JointDecision, Kind, assess_jointly
 from rlt_hw.runtime.planning import need_of
 from rlt_hw.verify.conformance import DTYPES, KINDS, CaseResult, Machine, run, spec_of
-from rlt_hw.verify.engine_check import Bench, CheckResult
-from rlt_hw.verify.engine_checks import engine_checks
+from rlt_hw.verify.engine_check import Bench, CheckResult, judge
+from rlt_hw.verify.engine_checks import ACCURACY, CHECKS
 
 ALL = "all"
 
@@ -44,18 +44,28 @@ def verify(
 
     models: checkpoints to run, default every demo checkpoint. say: told what begins.
     """
-    models = tuple(models) or demo_names()
-    asked = {model: _asked(machine, model, backends) for model in models}
+    asked = {model: _asked(machine, model, backends) for model in tuple(models) or demo_names()}
     cases: list[CaseResult] = []
     for name in dict.fromkeys(name for rows in asked.values() for row in rows for name in row.values()):
-        say(f"conformance of {name}")
-        cases += run(name, machine, dtypes)
+        for dtype in dtypes:
+            say(f"conformance of {name} in {dtype}")
+            cases += run(name, machine, (dtype,))
     checks: list[CheckResult] = []
+    for bench, check in _checks(machine, backends, asked):
+        say(f"{bench.model} with {', '.join(bench.asked.values()) or 'what auto chooses'}: {check}")
+        checks.append(judge(check, CHECKS[check], bench))
+    return Run(machine, backends, tuple(cases), tuple(checks))
+
+
+def _checks(
+    machine: Machine, backends: str, asked: dict[str, list[dict[str, str]]]
+) -> Iterator[tuple[Bench, str]]:
+    """Every check on every model; of "all" backends every check on one model, and accuracy on the others."""
+    first = next(iter(asked))
     for model, rows in asked.items():
         for row in rows:
-            say(f"{model} with {', '.join(row.values()) or 'what auto chooses'}")
-            checks += engine_checks(Bench(model, torch_name(machine.found), row))
-    return Run(machine, backends, tuple(cases), tuple(checks))
+            for check in (ACCURACY,) if backends == ALL and model != first else CHECKS:
+                yield Bench(model, torch_name(machine.found), row), check
 
 
 def _asked(machine: Machine, model: str, backends: str) -> list[dict[str, str]]:

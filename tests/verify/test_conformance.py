@@ -133,3 +133,33 @@ def test_a_step_that_grows(case):
     assert error(TorchReference) == 0
     for wrong in (WritesNothing, ForgetsEmptyRows, OnePlane):
         assert not error(wrong) < 1
+
+
+@pytest.mark.parametrize("step", ["assess", "load_adapter"])
+def test_a_backend_that_cannot_even_be_chosen_or_loaded_fails_case_by_case(monkeypatch, step):
+    def fails(*_):
+        raise AttributeError("no such kernel")
+
+    monkeypatch.setattr(f"rlt_hw.verify.conformance.kit.{step}", fails)
+    results = run("torch_sdpa", "cpu", ("float32",), long=64)
+    ran = [row for row in results if row.outcome != "refused"]
+    assert outcomes(ran) == {"failed"} and {row.error for row in ran} == {"AttributeError: no such kernel"}
+
+
+EDGES = ("decode, page edges", "prefill, page edges")
+REQUIRED = (*EDGES, "decode and prefill at mixed depths", "an empty batch", "graph replay after growth")
+
+
+def test_every_head_size_alone_and_grouped_at_page_edges():
+    cases = list(attention_cases(Plan(16)))
+    for name in EDGES:
+        shapes = {
+            (case.shape.head_dim, case.shape.heads > case.shape.kv_heads)
+            for case in cases
+            if case.name == name
+        }
+        assert shapes == {(size, grouped) for size in (64, 96, 128) for grouped in (False, True)}
+        edges = {context % 16 for case in cases if case.name == name for _, context in case.rows}
+        assert {0, 1, 15} <= edges if name.startswith("decode") else {1, 15} <= edges
+    assert set(REQUIRED) <= {case.name for case in cases}
+    assert {case.page_size for case in cases} == {1, 16, 64}

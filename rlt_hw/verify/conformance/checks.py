@@ -57,17 +57,19 @@ def growth(subject: Subject) -> float:
         device=subject.device,
     )
     attention, graph = subject.adapter(rows.geometry), subject.graph(subject.device)
-    step = graph.capture(
-        lambda: attention.attend_projected(rows.batch, rows.projected, rows.keys, rows.values, rows.out)
-    )
-    worst = 0.0
-    for _ in range(STEPS):
-        rows.out.fill_(float("nan"))
-        step()
-        worst = max(worst, rows.error())
-        rows.grow()
-    graph.close()
-    return worst
+    try:
+        step = graph.capture(
+            lambda: attention.attend_projected(rows.batch, rows.projected, rows.keys, rows.values, rows.out)
+        )
+        worst = 0.0
+        for _ in range(STEPS):
+            rows.out.fill_(float("nan"))
+            step()
+            worst = max(worst, rows.error())
+            rows.grow()
+        return worst
+    finally:
+        graph.close()
 
 
 def _only(paged: PagedBatch, row: int) -> PagedBatch:

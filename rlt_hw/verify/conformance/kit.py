@@ -108,12 +108,12 @@ def _run(spec: BackendSpec, case: Case, dtype: str, machine: Machine) -> CaseRes
         )
 
     need = case.need(spec.name, dtype)
-    chosen = _adapter(spec.kind, need, machine)
-    graph = _adapter(Kind.GRAPH, need, machine) if case.captured else Eager
-    for adapter in (chosen, graph):
-        if isinstance(adapter, Rejection):
-            return result("refused", rejection=adapter)
     try:
+        chosen = _adapter(spec.kind, need, machine)
+        graph = _adapter(Kind.GRAPH, need, machine) if case.captured else Eager
+        for adapter in (chosen, graph):
+            if isinstance(adapter, Rejection):
+                return result("refused", rejection=adapter)
         error = case.check(Subject(chosen, graph, case, getattr(torch, dtype), machine.device))
     except Exception as fault:  # a backend may raise anything, and the other cases go on
         logger.debug("%s", case, exc_info=fault)
