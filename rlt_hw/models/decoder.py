@@ -36,8 +36,8 @@ class LoopedDecoder:
     def prelude(self, tokens: Tokens, attend: Attend) -> State:
         return (F.embedding(tokens.ids, self.embedding),)
 
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.operators.logits(hidden, self.unembedding)
+    def head(self, hidden: torch.Tensor, wanted: torch.Tensor | None = None) -> torch.Tensor:
+        return self.operators.logits(hidden, self.unembedding, wanted)
 
     def latent(self, state: State) -> torch.Tensor:
         return state[0]

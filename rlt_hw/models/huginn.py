@@ -96,8 +96,8 @@ class Huginn:
         x = self._blocks(self.coda_blocks, self.latent(state), angles, attend)
         return self.operators.settle(Stream(x), self.spec.norm_eps, self.norm)
 
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.operators.logits(hidden, self.unembedding)
+    def head(self, hidden: torch.Tensor, wanted: torch.Tensor | None = None) -> torch.Tensor:
+        return self.operators.logits(hidden, self.unembedding, wanted)
 
     def latent(self, state: State) -> torch.Tensor:
         return self.operators.settle(Stream(state[0]), self.spec.norm_eps, self.norm)

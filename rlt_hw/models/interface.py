@@ -114,8 +114,8 @@ class LoopedModel(Protocol):
     def coda(self, state: State, angles: State, attend: Attend) -> torch.Tensor:
         """Head inputs [tokens, hidden]."""
 
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits, float32 [tokens, vocab]."""
+    def head(self, hidden: torch.Tensor, wanted: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits, float32 [tokens, vocab]. wanted: int64 [tokens], 0 where what comes out is not used."""
 
     def exit_rule(self, name: str) -> ExitRule:
         """One of `spec.exit_rules`."""

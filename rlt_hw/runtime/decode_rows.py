@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
+from rlt_hw.backends.operators.rows import DecodeRows
 from rlt_hw.devices.platform import Platform
 from rlt_hw.runtime.step import StartMode, StepPlan
 
@@ -18,37 +17,8 @@ NEVER = 2**62
 FLOATS = ("threshold", "temperature", "top_p")
 
 
-@dataclass(frozen=True)
-class DecodeRows:
-    """The first rows of the buffers. Each int64 [rows], the last three float32 [rows].
-
-    token, position: what the next step embeds, and where. loop: loops it has run. active: 1, or 0 for a row
-    that has ended. last: position from which on a row ends. stop_from: position of the first token that may
-    be a stop token. gate_from: position from which on the exit rule applies. The others: as in `StepPlan`.
-    """
-
-    token: torch.Tensor
-    position: torch.Tensor
-    loop: torch.Tensor
-    active: torch.Tensor
-    last: torch.Tensor
-    limit: torch.Tensor
-    min_loops: torch.Tensor
-    depth: torch.Tensor
-    gate_from: torch.Tensor
-    seed: torch.Tensor
-    zero_start: torch.Tensor
-    stop_from: torch.Tensor
-    top_k: torch.Tensor
-    threshold: torch.Tensor
-    temperature: torch.Tensor
-    top_p: torch.Tensor
-    page_table: torch.Tensor
-    result: torch.Tensor
-
-
 class DecodeBuffers:
-    """Owns the tensors. result: int64 [4, rows], what a step gave: token, depth, exited, bad."""
+    """Owns the tensors of `DecodeRows`."""
 
     def __init__(self, rows: int, pages: int, device: torch.device, platform: Platform) -> None:
         self._platform, self._device = platform, device

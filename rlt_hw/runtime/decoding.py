@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -19,10 +20,11 @@ from rlt_hw.backends.attention.interface import DecodeAttention, DecodeBatch
 from rlt_hw.backends.graphs.interface import Graph, Step
 from rlt_hw.backends.kv.interface import KVCache, KVGeometry
 from rlt_hw.backends.operators.interface import Operators, Projected
+from rlt_hw.backends.operators.rows import DecodeRows, LoopPlanes
 from rlt_hw.devices.platform import Platform
 from rlt_hw.models.interface import Attend, DeviceStart, ExitRule, LoopedModel, State, Tokens
 from rlt_hw.models.spec import KVLayout, Stage
-from rlt_hw.runtime.decode_rows import DecodeBuffers, DecodeRows
+from rlt_hw.runtime.decode_rows import DecodeBuffers
 from rlt_hw.runtime.sampler import Sampler
 from rlt_hw.runtime.step import StartMode, StepPlan, StepResult
 
@@ -99,8 +101,15 @@ class Decoding:
         self._rows = 0
         self._state: State = ()
         self._memories: dict[int, State] = {-1: ()}
-        plane_of = torch.tensor(self._groups[Stage.RECURRENT].plane_of_loop, device=geometry.device)
-        self._plane_of, self._newest_plane = plane_of, torch.cummax(plane_of, 0).values
+        self._loop_planes = LoopPlanes.build(
+            self._groups[Stage.RECURRENT].plane_of_loop,
+            geometry.num_pages,
+            geometry.page_size,
+            geometry.device,
+        )
+        with torch.inference_mode():
+            positions = torch.arange(max_pages * geometry.page_size, device=geometry.device)
+            self._angles = model.angles(positions)
         self._planes = {
             plane: torch.full((max_rows,), plane, dtype=torch.int32, device=geometry.device)
             for plane in range(self._groups[Stage.RECURRENT].planes)
@@ -186,7 +195,8 @@ class Decoding:
 
     def _token_step(self, kind: StepKind) -> None:
         rows = self._buffers.first(kind.rows)
-        tokens, lens = self._tokens(rows), self._lens(rows)
+        tokens = self._tokens(rows)
+        lens, _ = self._operators.board(rows, self._loop_planes)
         state = self._model.prelude(
             tokens, self._attend(Stage.PRELUDE, rows, lens, self._plane(0, kind.rows))
         )
@@ -197,12 +207,14 @@ class Decoding:
             state = self._model.recurrent(state, tokens.angles, attend)
         attend = self._attend(Stage.CODA, rows, lens, self._plane(0, kind.rows))
         logits = self._model.head(self._model.coda(state, tokens.angles, attend))
-        token, bad = self._sampler.on_device(logits, rows, sampled=kind.sampled)
-        self._advance(rows, token, bad, rows.active, torch.full_like(rows.loop, kind.loops))
+        token, bad = self._sampler.on_device(logits, rows, self._operators, sampled=kind.sampled)
+        ran = torch.full_like(rows.loop, kind.loops)
+        self._operators.advance(rows, token, bad, rows.active, ran)
 
     def _loop_step(self, kind: StepKind) -> None:
         rows = self._buffers.first(kind.rows)
-        tokens, lens = self._tokens(rows), self._lens(rows)
+        tokens = self._tokens(rows)
+        lens, planes = self._operators.board(rows, self._loop_planes)
         states = tuple(part[: kind.rows] for part in self._state)
         memory = tuple(part[: kind.rows] for part in self._memories[kind.rule])
         rule = self._rules[kind.rule] if kind.rule >= 0 else None
@@ -211,64 +223,25 @@ class Decoding:
         state = _chosen(fresh, begin, states)
         if rule is not None:
             memory = _chosen(fresh, rule.begin(begin), memory)
-        planes = self._plane_of[rows.loop].to(torch.int32)
         state = self._model.recurrent(state, tokens.angles, self._attend(Stage.RECURRENT, rows, lens, planes))
-        logits = self._model.head(self._model.coda(state, tokens.angles, _no_layers))
-        ran = rows.loop + 1
-        leaves = ran >= rows.limit
+        hidden, logits, by_rule = self._model.coda(state, tokens.angles, _no_layers), None, None
         if rule is not None:
-            value, memory = rule.value(memory, state, lambda: logits)
-            by_rule = (
-                rule.leaves(value, rows.threshold)
-                & (rows.position >= rows.gate_from)
-                & (ran >= rows.min_loops)
-            )
-            leaves = leaves | by_rule
-        exited = rows.active * leaves
-        token, bad = self._sampler.on_device(logits, rows, sampled=kind.sampled)
-        self._fill(rows, exited, ran)
+            head = _Once(lambda: self._model.head(hidden))
+            value, memory = rule.value(memory, state, head)
+            by_rule, logits = rule.leaves(value, rows.threshold), head.found
+        exited, ran = self._operators.leave(rows, by_rule)
+        if logits is None:
+            logits = self._model.head(hidden, exited)
+        token, bad = self._sampler.on_device(logits, rows, self._operators, sampled=kind.sampled)
         self._keep(kind.rows, kind.rule, state, memory)
-        self._advance(rows, token, bad, exited, ran)
-
-    def _advance(
-        self,
-        rows: DecodeRows,
-        token: torch.Tensor,
-        bad: torch.Tensor,
-        exited: torch.Tensor,
-        ran: torch.Tensor,
-    ) -> None:
-        """Results, and where each row goes on. A row that has reached its last token becomes inactive."""
-        torch.stack((token, ran, exited, bad.to(torch.int64)), out=rows.result)
-        left = exited > 0
-        rows.token.copy_(torch.where(left, token, rows.token))
-        rows.position.add_(exited)
-        rows.loop.copy_(torch.where(left, 0, ran) * rows.active)
-        rows.active.mul_(rows.position < rows.last)
-
-    def _fill(self, rows: DecodeRows, exited: torch.Tensor, ran: torch.Tensor) -> None:
-        """Give the planes that deeper loops will read, and no loop wrote, the newest loop's KV."""
-        group, geometry = self._groups[Stage.RECURRENT], self._geometry
-        if group.planes == 1:
-            return
-        page = geometry.page_size
-        pages = rows.page_table.gather(1, (rows.position // page)[:, None]).squeeze(1).to(torch.int64)
-        slot = pages * page + rows.position % page
-        plane_slots = geometry.num_pages * page
-        written, needed = self._newest_plane[ran - 1], self._newest_plane[rows.depth.clamp(min=1) - 1]
-        planes = written[:, None] + 1 + torch.arange(group.planes - 1, device=slot.device)
-        wanted = (exited > 0)[:, None] & (planes <= needed[:, None])
-        target = torch.where(wanted, planes * plane_slots + slot[:, None], -1)
-        source = self._plane_of[ran - 1] * plane_slots + slot
-        for cache in self._cache.group(group.name):
-            self._operators.copy_slots(cache, source, target)
+        keys, values = self._cache.group(self._groups[Stage.RECURRENT].name)
+        self._operators.fill(keys, values, rows, self._loop_planes, exited, ran)
+        self._operators.advance(rows, token, bad, exited, ran)
 
     def _tokens(self, rows: DecodeRows) -> Tokens:
         start = DeviceStart(rows.seed, rows.zero_start > 0)
-        return Tokens(rows.token, rows.position, self._model.angles(rows.position), start)
-
-    def _lens(self, rows: DecodeRows) -> torch.Tensor:
-        return ((rows.position + 1) * rows.active).to(torch.int32)
+        angles = tuple(part.index_select(0, rows.position) for part in self._angles)
+        return Tokens(rows.token, rows.position, angles, start)
 
     def _plane(self, plane: int, rows: int) -> torch.Tensor:
         return self._planes[plane][:rows]
@@ -295,6 +268,18 @@ class Decoding:
 
     def _like(self, parts: State) -> State:
         return tuple(part.new_zeros((self._max_rows, *part.shape[1:])) for part in parts)
+
+
+class _Once:
+    """Calls once, when first asked."""
+
+    def __init__(self, work: Callable[[], torch.Tensor]) -> None:
+        self._work, self.found = work, cast("torch.Tensor | None", None)
+
+    def __call__(self) -> torch.Tensor:
+        if self.found is None:
+            self.found = self._work()
+        return self.found
 
 
 def _copies(parts: State, rows: int) -> State:

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from rlt_hw import philox_torch
+from rlt_hw.backends.operators.interface import Operators
+from rlt_hw.backends.operators.rows import DecodeRows
 from rlt_hw.philox import uniform
-from rlt_hw.runtime.decode_rows import DecodeRows
 from rlt_hw.runtime.step import SamplingRows
 
 
@@ -58,7 +59,7 @@ class Sampler:
         return Samples(host[0], host[1] != 0, _logprobs(logits, token, rows.logprobs))
 
     def on_device(
-        self, logits: torch.Tensor, rows: DecodeRows, *, sampled: bool
+        self, logits: torch.Tensor, rows: DecodeRows, operators: Operators, *, sampled: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(token int64 [rows], bad bool [rows]) without a look at the host. logits: float32 [rows, vocab].
 
@@ -66,13 +67,13 @@ class Sampler:
         """
         if sampled:
             logits = self._without_stop(logits, rows.position + 1 < rows.stop_from)
-        best, token = logits.max(dim=-1)
+        token, bad = operators.best(logits)
         if sampled:
             greedy = rows.temperature <= 0
             draws = philox_torch.uniform(rows.seed, rows.position + 1).float()
             temperature = torch.where(greedy, 1.0, rows.temperature)
             token = torch.where(greedy, token, _draw(logits, temperature, rows.top_k, rows.top_p, draws))
-        return token, ~torch.isfinite(best)
+        return token, bad
 
     def _without_stop(self, logits: torch.Tensor, suppress: torch.Tensor) -> torch.Tensor:
         """Rows where `suppress` (bool [rows]) without the stop set."""

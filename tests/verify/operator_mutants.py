@@ -38,11 +38,30 @@ class WritesKeysOnly(TorchOperators):
         return super().rotate(projected, keys, values.clone(), slots)
 
 
-class CopiesToTheLastSlot(TorchOperators):
-    """Takes a slot below zero for one counted from the end."""
+class FillsOnePlaneTooFew(TorchOperators):
+    def fill(self, keys, values, rows, planes, exited, ran):
+        super().fill(keys, values, replace(rows, depth=rows.depth - 1), planes, exited, ran)
 
-    def copy_slots(self, cache, source, target):
-        super().copy_slots(cache, source, target % (cache.shape[1] * cache.shape[2]))
+
+class FillsRowsThatStay(TorchOperators):
+    def fill(self, keys, values, rows, planes, exited, ran):
+        super().fill(keys, values, rows, planes, torch.ones_like(exited), ran)
+
+
+class LeavesBeforeItMay(TorchOperators):
+    def leave(self, rows, by_rule):
+        return super().leave(replace(rows, min_loops=torch.zeros_like(rows.min_loops)), by_rule)
+
+
+class GoesOnPastTheEnd(TorchOperators):
+    def advance(self, rows, token, bad, exited, ran):
+        super().advance(replace(rows, last=rows.last + 1), token, bad, exited, ran)
+
+
+class TakesTheLastOfEquals(TorchOperators):
+    def best(self, logits):
+        token, bad = super().best(logits.flip(-1))
+        return logits.shape[-1] - 1 - token, bad
 
 
 class DependsOnTheBatch(TorchOperators):
@@ -56,6 +75,10 @@ MUTANTS = (
     SwapsGateAndUp,
     TurnsTheOtherWay,
     WritesKeysOnly,
-    CopiesToTheLastSlot,
+    FillsOnePlaneTooFew,
+    FillsRowsThatStay,
+    LeavesBeforeItMay,
+    GoesOnPastTheEnd,
+    TakesTheLastOfEquals,
     DependsOnTheBatch,
 )

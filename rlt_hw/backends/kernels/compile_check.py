@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 from rlt_hw.backends.attention.interface import AttentionGeometry, DecodeBatch
-from rlt_hw.backends.kernels import launch, launch_products, launch_slots
+from rlt_hw.backends.kernels import launch, launch_products, launch_rows
 from rlt_hw.backends.kernels.launch_products import Products
 from rlt_hw.backends.kernels.tables import Resources
 from rlt_hw.backends.kernels.tuning import Operands
 from rlt_hw.backends.operators.interface import Add, OperatorOptions, Projected, Rotary, Stream
+from rlt_hw.backends.operators.rows import DecodeRows, LoopPlanes
 from rlt_hw.devices.facts import TargetFacts, facts
 from rlt_hw.devices.target import Target
 
@@ -43,7 +44,10 @@ KERNELS: dict[Any, tuple[str, ...]] = {
     launch_products: (
         "settle_kernel", "project_kernel", "gemv_kernel", "product_kernel", "silu_product_kernel",
     ),
-    launch_slots: ("copy_slots_kernel",),
+    launch_rows: (
+        "board_kernel", "leave_kernel", "best_kernel", "best_of_chunks_kernel", "fill_kernel",
+        "advance_kernel",
+    ),
 }  # fmt: skip
 PRODUCTS = ("decode_kernel", "prefill_kernel", "product_kernel")
 """Kernels that must use the matrix unit."""
@@ -172,9 +176,20 @@ def _attend(operands: Operands, dtype: torch.dtype) -> None:
         kernels.decode_projected(batch, projected, cache, cache, query[:count])
     kernels.prefill(query, cache, cache, torch.arange(5, dtype=torch.int32), table[:4], lens[:4], 1, query)
     launch.rotate_write(projected, cache, cache, torch.zeros(rows, dtype=torch.int64))
-    launch_slots.copy_slots(
-        cache[None], torch.zeros(4, dtype=torch.int64), torch.zeros(4, 2, dtype=torch.int64)
-    )
+    _go_on(cache)
+
+
+def _go_on(cache: torch.Tensor) -> None:
+    """What happens to rows between loops."""
+    number = torch.zeros(4, dtype=torch.int64)
+    columns = {field.name: number for field in fields(DecodeRows)}
+    rows = replace(DecodeRows(**columns), page_table=torch.zeros(4, 4, dtype=torch.int32))
+    planes = LoopPlanes.build((0, 1), 4, 16, number.device)
+    launch_rows.board(rows, planes)
+    launch_rows.leave(rows, number > 0)
+    token, bad = launch_rows.best(torch.empty(4, 49152))
+    launch_rows.fill(cache[None], cache[None], rows, planes, number, number)
+    launch_rows.advance(rows, token, bad, number, number)
 
 
 def _multiply(dtype: torch.dtype, resources: Resources) -> None:

@@ -109,16 +109,20 @@ class Products:
         gated: bool = False,
         shared: bool = False,
         out_dtype: torch.dtype | None = None,
+        wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """x @ weight.T, or silu(x @ gate.T) * (x @ up.T). shared: it may come in shares."""
+        """x @ weight.T, or silu(x @ gate.T) * (x @ up.T). shared: it may come in shares.
+
+        wanted: int64 [rows]; where all are 0 nothing need be computed.
+        """
         dtype = out_dtype or x.dtype
         rows = x.shape[0]
         if rows == 1 and not gated and not self._invariant:
-            return self._gemv(x, weight, dtype)
+            return self._gemv(x, weight, dtype, wanted)
         n = weight.shape[0] // 2 if gated else weight.shape[0]
         tile = self._tile(rows, n, x.dtype.itemsize, gated=gated, shared=shared)
         if tile is not None:
-            return self._tiled(x, weight, tile, gated=gated, dtype=dtype)
+            return self._tiled(x, weight, tile, gated=gated, dtype=dtype, wanted=wanted)
         out = F.linear(x, weight)
         return silu_product(out) if gated else out.to(dtype)
 
@@ -127,7 +131,9 @@ class Products:
             return INVARIANT
         return tile_for(rows, n, gated=gated, shared=shared, itemsize=itemsize, resources=self._resources)
 
-    def _gemv(self, x: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    def _gemv(
+        self, x: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype, wanted: torch.Tensor | None
+    ) -> torch.Tensor:
         n, k = weight.shape
         out = torch.empty((1, n), dtype=dtype, device=x.device)
         shape = vector_for(n, k, gated=False, settles=False, processors=self._resources.processors)
@@ -135,17 +141,26 @@ class Products:
             x,
             weight,
             out,
+            x if wanted is None else wanted,
             n,
             K=k,
             BLOCK_N=shape.block_n,
             BLOCK_K=shape.block_k,
+            WANTED=wanted is not None,
             num_warps=shape.warps,
             **launch_options(self._device),
         )
         return out
 
     def _tiled(
-        self, x: torch.Tensor, weight: torch.Tensor, tile: Tile, *, gated: bool, dtype: torch.dtype
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        tile: Tile,
+        *,
+        gated: bool,
+        dtype: torch.dtype,
+        wanted: torch.Tensor | None,
     ) -> torch.Tensor:
         rows, k = x.shape
         n = weight.shape[0] // 2 if gated else weight.shape[0]
@@ -158,6 +173,7 @@ class Products:
                 x,
                 weight,
                 out,
+                x if wanted is None else wanted,
                 rows,
                 n,
                 x.stride(0),
@@ -167,7 +183,8 @@ class Products:
                 BLOCK_K=tile.block_k,
                 SHARES=tile.shares,
                 GATED=gated,
-                EARLY=tile.early,
+                WANTED=wanted is not None,
+                EARLY=0 if wanted is not None else tile.early,
                 num_warps=tile.warps,
                 num_stages=tile.stages,
                 **launch_options(self._device),

@@ -85,10 +85,12 @@ def gemv_kernel(
     x,  # [K]
     weight,  # [N, K]
     out,  # out [N]
+    wanted,  # int64 [1], read with WANTED: 0 where nothing need be computed
     N,
     K: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    WANTED: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """One row times BLOCK_N rows of the weight a program, the next ones requested early."""
@@ -96,10 +98,15 @@ def gemv_kernel(
     c = tl.arange(0, BLOCK_K)
     if PDL:
         gdc_launch_dependents()
+    if WANTED:
+        if PDL:
+            gdc_wait()
+        if tl.load(wanted) == 0:
+            return
     rows = weight + n.to(tl.int64)[:, None] * K + c[None, :]
     inside = (n < N)[:, None]
     w = tl.load(rows, mask=inside & (c < K)[None, :], other=0.0)
-    if PDL:
+    if PDL and not WANTED:
         gdc_wait()
     acc = tl.zeros([BLOCK_N], tl.float32)
     for start in tl.static_range(0, K, BLOCK_K):
@@ -118,6 +125,7 @@ def product_kernel(
     x,  # [M, K]
     weight,  # [N, K], with GATED [2 N, K], gate rows first
     out,  # out [M, N]; with SHARES > 1 float32 [SHARES, M, N], whose sum over the shares is the product
+    wanted,  # int64 [M], read with WANTED: a tile whose rows all have 0 is not computed
     M,
     N,
     x_stride,
@@ -127,6 +135,7 @@ def product_kernel(
     BLOCK_K: tl.constexpr,
     SHARES: tl.constexpr,
     GATED: tl.constexpr,
+    WANTED: tl.constexpr,
     EARLY: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -162,6 +171,9 @@ def product_kernel(
             u_2 = tl.load(second + at, mask=inside_n & (at + k < K)[None, :], other=0.0)
     if PDL:
         gdc_wait()
+    if WANTED:
+        if tl.max(tl.load(wanted + m, mask=m < M, other=0), 0) == 0:
+            return
     for turn in tl.static_range(EARLY):
         at = begin + turn * BLOCK_K
         right = tl.trans(tl.load(rows + at, mask=inside_m & (at + k < K)[None, :], other=0.0))

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from rlt_hw.backends.operators.rows import DecodeRows, LoopPlanes
+
 
 class Add(IntEnum):
     """How a pending branch joins the stream; see `Stream`."""
@@ -129,8 +131,11 @@ class Operators(Protocol):
     def branch(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """x @ weight.T for `Stream.plus`: [tokens, N], or float32 [shares, tokens, N] whose sum is meant."""
 
-    def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """x @ weight.T in float32."""
+    def logits(
+        self, x: torch.Tensor, weight: torch.Tensor, wanted: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """x @ weight.T in float32. wanted: int64 [tokens], 0 for tokens whose result is not used and may be
+        anything."""
 
     def rotate(
         self, projected: Projected, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor
@@ -141,9 +146,41 @@ class Operators(Protocol):
         keys, values: [pages, page_size, kv_heads, head_dim].
         """
 
-    def copy_slots(self, cache: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> None:
-        """In every layer, copy what flat slots `source` hold to slots `target`, where target is not negative.
+    def board(self, rows: DecodeRows, planes: LoopPlanes) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the loop that comes next: positions each row attends to, 0 for rows that have ended, and the
+        plane it writes; both int32 [rows]."""
 
-        cache: [layers, pages, page_size, kv_heads, head_dim]. source: int64 [rows].
-        target: int64 [rows, copies].
+    def leave(self, rows: DecodeRows, by_rule: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """After a loop: 1 for rows that leave, else 0, and the loops each has run now; both int64 [rows].
+
+        A row leaves at its limit, or by its exit rule (by_rule: bool [rows]) where the rule applies.
         """
+
+    def best(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The id of each row's largest logit, the first of equals (int64 [rows]), and whether that logit is
+        not finite (bool [rows]). logits: float32 [rows, vocab]."""
+
+    def fill(
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        rows: DecodeRows,
+        planes: LoopPlanes,
+        exited: torch.Tensor,
+        ran: torch.Tensor,
+    ) -> None:
+        """Give the planes of rows that leave, which deeper loops will read and no loop wrote, what the loop
+        that ran last wrote at the row's position.
+
+        keys, values: [layers, planes * num_pages, page_size, kv_heads, head_dim].
+        """
+
+    def advance(
+        self,
+        rows: DecodeRows,
+        token: torch.Tensor,
+        bad: torch.Tensor,
+        exited: torch.Tensor,
+        ran: torch.Tensor,
+    ) -> None:
+        """Note results, and where each row goes on. A row at its last token becomes inactive."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlt_hw.backends.operators.interface import Add, OperatorOptions, Projected, Stream
+from rlt_hw.backends.operators.rows import TorchRows
 from rlt_hw.registry import BackendSpec, Kind, Rank
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ SPEC = BackendSpec(
 )
 
 
-class TorchOperators:
+class TorchOperators(TorchRows):
     """See `rlt_hw.backends.operators.interface.Operators`. What every other set is compared with.
 
     RMSNorm as in arXiv:1910.07467, rotary embedding as in arXiv:2104.09864, SwiGLU as in arXiv:2002.05202;
@@ -71,7 +72,12 @@ class TorchOperators:
     def branch(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return self.product(x, weight)
 
-    def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def logits(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        wanted: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         return self.product(x, weight).float()
 
     def rotate(
@@ -81,11 +87,6 @@ class TorchOperators:
         for cache, new in ((keys, key), (values, value)):
             cache.flatten(0, 1).index_copy_(0, slots, new.to(cache.dtype))
         return query
-
-    def copy_slots(self, cache: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> None:
-        wanted = target >= 0
-        flat = cache.flatten(1, 2)
-        flat.index_copy_(1, target[wanted], flat.index_select(1, source[:, None].expand_as(target)[wanted]))
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -17,6 +17,8 @@ from rlt_hw.registry import BackendSpec, Kind, Rank
 if TYPE_CHECKING:
     import torch
 
+    from rlt_hw.backends.operators.rows import DecodeRows, LoopPlanes
+
 SPEC = BackendSpec(
     kind=Kind.OPERATORS,
     name="triton_fused",
@@ -39,9 +41,11 @@ class TritonOperators:
     """See `rlt_hw.backends.operators.interface.Operators`."""
 
     def __init__(self, options: OperatorOptions) -> None:
+        from rlt_hw.backends.kernels import launch_rows
         from rlt_hw.backends.kernels.launch_products import Products
 
         self._products = Products(options)
+        self._rows = launch_rows
 
     def settle(self, stream: Stream, eps: float, norm: torch.Tensor | None = None) -> torch.Tensor:
         if stream.add is Add.ALONE and norm is None:
@@ -65,10 +69,12 @@ class TritonOperators:
     def branch(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return self._products.product(x, weight, shared=True)
 
-    def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def logits(
+        self, x: torch.Tensor, weight: torch.Tensor, wanted: torch.Tensor | None = None
+    ) -> torch.Tensor:
         import torch
 
-        return self._products.product(x, weight, out_dtype=torch.float32)
+        return self._products.product(x, weight, out_dtype=torch.float32, wanted=wanted)
 
     def rotate(
         self, projected: Projected, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor
@@ -77,10 +83,35 @@ class TritonOperators:
 
         return rotate_write(projected, keys, values, slots)
 
-    def copy_slots(self, cache: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> None:
-        from rlt_hw.backends.kernels.launch_slots import copy_slots
+    def board(self, rows: DecodeRows, planes: LoopPlanes) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._rows.board(rows, planes)
 
-        copy_slots(cache, source, target)
+    def leave(self, rows: DecodeRows, by_rule: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._rows.leave(rows, by_rule)
+
+    def best(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._rows.best(logits)
+
+    def fill(
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        rows: DecodeRows,
+        planes: LoopPlanes,
+        exited: torch.Tensor,
+        ran: torch.Tensor,
+    ) -> None:
+        self._rows.fill(keys, values, rows, planes, exited, ran)
+
+    def advance(
+        self,
+        rows: DecodeRows,
+        token: torch.Tensor,
+        bad: torch.Tensor,
+        exited: torch.Tensor,
+        ran: torch.Tensor,
+    ) -> None:
+        self._rows.advance(rows, token, bad, exited, ran)
 
     def _project(
         self, stream: Stream, norm: torch.Tensor, weight: torch.Tensor, eps: float, *, gated: bool

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 
 from rlt_hw.backends.operators.interface import Add, OperatorOptions, Projected, Rotary, Stream
+from rlt_hw.backends.operators.rows import DecodeRows, LoopPlanes
 from rlt_hw.backends.operators.torch_native import TorchOperators
 from rlt_hw.registry import Need
 from rlt_hw.verify.conformance.error import distance
@@ -55,7 +56,8 @@ def operator_cases() -> Iterator[OperatorCase]:
         yield OperatorCase("projections", _projections, rows)
         yield OperatorCase("products", _products, rows)
         yield OperatorCase("rotations", _rotations, rows)
-        yield OperatorCase("copied slots", _copies, rows)
+        yield OperatorCase("rows between loops", _bookkeeping, rows)
+        yield OperatorCase("the largest logit", _best, rows)
         yield OperatorCase("the same to the bit in any batch", _invariance, rows, batch_invariant=True)
 
 
@@ -82,6 +84,18 @@ class Both:
         dtype = torch.float32 if exact else self._subject.dtype
         given = values.to(self._subject.device, dtype, copy=True)
         return given.to("cpu", torch.float32, copy=True), given
+
+    def pair(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """As they are."""
+        return values.clone(), values.to(self._subject.device, copy=True)
+
+    def whole(self, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """int64 [rows], below `high`."""
+        return self.pair(torch.randint(low, high, (self.rows,), generator=self._generator))
+
+    def flags(self, share: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """bool [rows]."""
+        return self.pair(torch.rand(self.rows, generator=self._generator) < share)
 
     def weight(self, out: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
         return self.draw(out, width, scale=width**-0.5)
@@ -129,6 +143,10 @@ def _products(subject: Subject) -> Iterator[float]:
         x, weight = both.draw(both.rows, width), both.weight(out, width)
         yield distance(*both.call("product", x, weight))
         yield distance(*both.call("logits", x, weight))
+        wanted = both.whole(0, 2)
+        used = wanted[0] > 0
+        found, expected = both.call("logits", x, weight, wanted)
+        yield distance(found.cpu()[used], expected[used])
         hidden, norm = both.draw(both.rows, out), both.draw(out)
         found, expected = both.call("branch", x, weight)
         streams = [
@@ -172,17 +190,63 @@ def _projected(both: Both, heads: int, kv_heads: int, dim: int) -> tuple[Project
     return pair[0], pair[1]
 
 
-def _copies(subject: Subject) -> Iterator[float]:
-    """Slots below zero are left alone."""
-    both, layers, page = Both(subject), 2, 8
-    rows, copies = both.rows, 3
-    slots = rows * (copies + 1)
-    cache = both.draw(layers, -(-slots // page), page, 3, 32)
-    order = torch.randperm(slots, generator=torch.Generator().manual_seed(1))
-    source, target = order[:rows], order[rows:].view(rows, copies)
-    target = torch.where(torch.arange(rows * copies).view(rows, copies) % 3 == 1, -1, target)
-    both.call("copy_slots", cache, *((index, index.to(subject.device)) for index in (source, target)))
-    yield distance(cache[1], cache[0])
+def _bookkeeping(subject: Subject) -> Iterator[float]:
+    """Rows at loops, limits and positions of their own, some ended: whole numbers, which must be equal."""
+    both, layers, page, count = Both(subject), 2, 8, 4
+    for of_loop in ((0, 1, 2, 3), (0, 0, 0, 0), (0, 1, 1, 0), (0, 1, 2, 1)):
+        rows = _rows(both, loops=count)
+        pair = tuple(
+            LoopPlanes.build(of_loop, 2 * both.rows, page, device)
+            for device in (torch.device("cpu"), subject.device)
+        )
+        yield from map(distance, *both.call("board", rows, pair))
+        given = both.flags(0.8)
+        for by_rule in ((None, None), given):
+            (exited, ran), expected = both.call("leave", rows, by_rule)
+            yield from map(distance, (exited, ran), expected)
+        caches = [both.draw(layers, pair[0].count * 2 * both.rows, page, 3, 32) for _ in range(2)]
+        left = ((expected[0], exited), (expected[1], ran))
+        both.call("fill", *caches, rows, pair, *left)
+        yield from (distance(found, right) for right, found in caches)
+        token = both.whole(0, 999)
+        both.call("advance", rows, token, both.flags(0.2), *left)
+        for name in ("token", "position", "loop", "active", "result"):
+            yield distance(getattr(rows[1], name), getattr(rows[0], name))
+
+
+def _rows(both: Both, loops: int) -> tuple[DecodeRows, DecodeRows]:
+    """Rows whose pages are their own."""
+    count = both.rows
+    whole = {field.name: both.whole(0, 2) for field in fields(DecodeRows)}
+    tables = torch.randperm(2 * count, generator=torch.Generator().manual_seed(2)).view(count, 2)
+    whole["position"] = both.whole(0, 15)
+    whole |= {
+        "loop": both.whole(0, loops),
+        "limit": both.whole(1, loops + 1),
+        "min_loops": both.whole(1, loops + 1),
+        "depth": both.whole(1, loops + 1),
+        "gate_from": both.whole(0, 8),
+        "last": both.pair(whole["position"][0] + both.whole(0, 3)[0]),
+        "page_table": both.pair(tables.to(torch.int32)),
+        "result": both.pair(torch.full((4, count), -1)),
+    }
+    first, second = ({name: pair[i] for name, pair in whole.items()} for i in range(2))
+    return DecodeRows(**first), DecodeRows(**second)
+
+
+def _best(subject: Subject) -> Iterator[float]:
+    """Equals, infinities and NaN among the logits of several vocabularies."""
+    both = Both(subject)
+    for vocab in (40, 4096, 50_001):
+        logits = both.draw(both.rows, vocab)[0]
+        logits[:, vocab // 2] = logits[:, vocab - 1] = 9.0
+        for row, value in enumerate((float("inf"), float("nan"), float("-inf"))):
+            if row + 1 < both.rows:
+                logits[row + 1, :: 1 if row == 2 else 7] = value
+        found, expected = both.call("best", both.pair(logits))
+        yield distance(found[1], expected[1])
+        usable = ~expected[1]
+        yield distance(found[0].cpu()[usable], expected[0][usable])
 
 
 def _invariance(subject: Subject) -> Iterator[float]:

@@ -22,6 +22,8 @@ from rlt_hw.backends.kernels.tables import Tile
 from rlt_hw.backends.operators.interface import Add, OperatorOptions, Projected, Rotary, Stream
 from rlt_hw.backends.operators.torch_native import TorchOperators
 from rlt_hw.backends.operators.triton_fused import TritonOperators
+from rlt_hw.verify.conformance.operators import operator_cases
+from rlt_hw.verify.conformance.subject import Subject
 
 CPU = torch.device("cpu")
 EPS = 1e-5
@@ -174,15 +176,17 @@ def _caches(
     return (keys, values), (keys.clone(), values.clone())
 
 
-def copies() -> Iterator[float]:
-    """Slots below zero are left alone."""
-    source, target = torch.tensor([3, 9, 40]), torch.tensor([[5, -1], [-1, -1], [7, 46]])
-    caches = [torch.full((2, 6, 8, 3, 32), 7.0) for _ in range(2)]
-    caches[0].copy_(draw(2, 6, 8, 3, 32))
-    caches[1].copy_(caches[0])
-    for cache, chosen in zip(caches, operators(), strict=True):
-        chosen.copy_slots(cache, source, target)
-    yield far(caches[1], caches[0])
+def rows() -> Iterator[float]:
+    """What the conformance kit asks of rows between loops, and of logits that nobody wants."""
+    for case in operator_cases():
+        if case.rows in {3, 200} and case.name in {"rows between loops", "the largest logit"}:
+            yield case.check(Subject(TritonOperators, None, case, torch.float32, CPU))
+    torch_set, triton_set = operators()
+    for count in (1, 3):
+        x, weight = draw(count, 64), draw(40, 64)
+        for wanted in (torch.ones(count, dtype=torch.int64), torch.arange(count) % 2):
+            expected = torch_set.logits(x, weight)[wanted > 0]
+            yield far(triton_set.logits(x, weight, wanted)[wanted > 0], expected) if len(expected) else 0.0
 
 
 CASES: dict[str, Callable[[], Iterator[float]]] = {
@@ -190,7 +194,7 @@ CASES: dict[str, Callable[[], Iterator[float]]] = {
     "products": products,
     "rotations": rotations,
     "decodes": decodes,
-    "copies": copies,
+    "rows": rows,
 }
 
 

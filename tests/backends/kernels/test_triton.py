@@ -35,7 +35,7 @@ def test_numbers(dim, heads, page, dtype):
     assert interpret(dim, *heads, page, dtype) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("case", ["projections", "products", "rotations", "decodes", "copies"])
+@pytest.mark.parametrize("case", ["projections", "products", "rotations", "decodes", "rows"])
 def test_operators_and_the_fused_decode(case):
     assert interpret(case, module="interpret_operators") < TOLERANCE["float32"]
 
