@@ -14,7 +14,7 @@ READY := .venv/.ready
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := test
-.PHONY: demo test test-slow lint format types contracts docs check clean
+.PHONY: demo test test-slow compile lint format types contracts docs check clean
 
 # Torch goes first and alone: with its exact version named, no other build can come in as a dependency.
 $(READY): pyproject.toml constraints.txt
@@ -32,7 +32,10 @@ test: $(READY)
 	$(PYTEST) --dist loadfile
 
 test-slow: $(READY)
-	$(PYTEST) --dist worksteal -m slow
+	$(PYTEST) --dist worksteal -m 'slow and not compile'
+
+compile: $(READY)
+	$(PYTEST) --dist worksteal -m compile tests/backends/kernels
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -19,6 +20,9 @@ def pytest_addoption(parser):
         default=[],
         metavar="TARGET",
         help="targets such as nvidia:sm90 that must be here: their tests fail instead of being skipped",
+    )
+    parser.addoption(
+        "--evidence", type=Path, metavar="FOLDER", help="where tests of a device leave their record"
     )
 
 
@@ -38,18 +42,27 @@ def present_targets():
 
 @pytest.fixture(autouse=True)
 def _device(request):
-    """Serves `@pytest.mark.device("nvidia:sm90")`."""
+    """Serves `@pytest.mark.device("nvidia:sm90")`, and `@pytest.mark.device` for any accelerator."""
     marker = request.node.get_closest_marker("device")
     if marker is None:
         return
-    (target,) = marker.args
     present = request.getfixturevalue("present_targets")
-    if target in present:
-        return
-    text = f"needs {target}; here: {', '.join(sorted(present)) or 'nothing'}"
-    if target in request.config.getoption("--require-device"):
-        pytest.fail(text, pytrace=False)
-    pytest.skip(text)
+    wanted = set(marker.args) or {target for target in present if not target.startswith("cpu")}
+    if not wanted & present:
+        what = " or ".join(sorted(marker.args)) or "an accelerator"
+        pytest.skip(f"needs {what}; here: {', '.join(sorted(present)) or 'nothing'}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A test of a required device that was skipped, for whatever reason, has failed."""
+    report = yield
+    marker, required = item.get_closest_marker("device"), set(item.config.getoption("--require-device"))
+    skipped = report.skipped and not hasattr(report, "wasxfail")
+    if marker and skipped and required & (set(marker.args) or required):
+        report.outcome = "failed"
+        report.longrepr = f"skipped under --require-device: {call.excinfo.value}"
+    return report
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -40,39 +40,6 @@ def test_operators_and_the_fused_decode(case):
     assert interpret(case, module="interpret_operators") < TOLERANCE["float32"]
 
 
-TARGETS = {
-    "nvidia:sm80": "mma.sync",
-    "nvidia:sm86": "mma.sync",
-    "nvidia:sm89": "mma.sync",
-    "nvidia:sm90": "wgmma",
-    "nvidia:sm100": "tcgen05",
-    "nvidia:sm120": "mma.sync",
-    "amd:gfx90a": "v_mfma",
-    "amd:gfx942": "v_mfma",
-    "amd:gfx950": "v_mfma",
-    "amd:gfx1100": "v_wmma",
-    "amd:gfx1201": "v_wmma",
-}
-STACK = 64
-"""Bytes of stack that NVIDIA's compiler may use: 255 registers are a few short for some tiles."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("head_dim", [96, 128])
-@pytest.mark.parametrize("target", TARGETS)
-def test_kernels_compile_within_the_limits_of_the_target(target, head_dim):
-    from rlt_hw.backends.kernels.compile_check import PRODUCTS, check
-    from rlt_hw.devices.target import Target
-
-    for row in check(Target.parse(target), head_dim, "bfloat16"):
-        name = row.kernel.partition(" ")[0]
-        assert row.shared <= row.shared_limit, row
-        assert row.spills <= (STACK if target.startswith("nvidia") else 0), row
-        assert row.matrix or name not in PRODUCTS, row
-        if name == "prefill_kernel":
-            assert row.matrix.startswith(TARGETS[target]), row
-
-
 def test_shares_are_powers_of_two_and_shrink_with_the_batch():
     from rlt_hw.backends.kernels.tuning import Operands, decode_tiles
 

@@ -1,0 +1,1 @@
+"""What needs a device: run with `--require-device`, where a skip is a failure."""
