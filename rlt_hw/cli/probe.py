@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlt_hw.cli.output import console, gib, write_json
+from rlt_hw.cli.recorded import REDACT, report_of, write_machine
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,17 +31,13 @@ def probe(
     ] = False,
     environment: Annotated[Path | None, typer.Option(help="A recorded machine to judge.")] = None,
     save: Annotated[Path | None, typer.Option(help="Record the machine in this file.")] = None,
-    redact: Annotated[bool, typer.Option("--redact", help="Leave out paths.")] = False,
+    redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the devices, packages and backends of this machine, and what auto would choose."""
-    from rlt_hw.cli.recorded import machine_of, write_machine
-    from rlt_hw.runtime.probing import probe as look
-
-    machine = machine_of(environment, deep=deep, redact=redact)
+    report = report_of(environment, model, deep=deep, redact=redact)
     if save:
-        write_machine(save, machine)
-    report = look(model, environment=machine)
+        write_machine(save, report.environment)
     if as_json:
         write_json(report.to_json())
     else:

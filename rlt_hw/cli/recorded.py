@@ -1,20 +1,37 @@
-"""The machine that a command judges: this one, or a recorded one from a file."""
+"""The machine that a command judges: this one, or a recorded one from a file; redacted where asked."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlt_hw.devices.environment import Environment
 from rlt_hw.errors import ConfigError
 
+if TYPE_CHECKING:
+    from rlt_hw.runtime.probing import ProbeReport
 
-def machine_of(record: Path | None, *, deep: bool = False, redact: bool = False) -> Environment:
-    """The recorded machine, or this one; without paths where asked."""
+REDACT = "Leave out paths, user and host names, addresses and ids of devices."
+
+
+def report_of(
+    record: Path | None, model: str | None = None, *, deep: bool = False, redact: bool = False
+) -> ProbeReport:
+    """On the recorded machine, or this one. redact: without what names a person or a machine."""
+    from rlt_hw.backends.catalog import load_registry
     from rlt_hw.devices.detect import detect
+    from rlt_hw.devices.redaction import of_this_process
+    from rlt_hw.runtime.probing import DEFAULT_MODEL, probe
 
-    machine = read_machine(record) if record else detect(deep=deep)
-    return machine.redacted() if redact else machine
+    machine, registry = read_machine(record) if record else detect(deep=deep), load_registry()
+    if redact:
+        names = of_this_process()
+        machine = machine.redacted(names)
+        plugins = (replace(row, rejection=names.rejection(row.rejection)) for row in registry.broken)
+        registry = replace(registry, broken=tuple(plugins))
+    return probe(model or DEFAULT_MODEL, environment=machine, registry=registry)
 
 
 def read_machine(path: Path) -> Environment:

@@ -7,19 +7,17 @@ read from JSON. Nothing in this module looks at the machine.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rlt_hw.devices.redaction import Redaction
 from rlt_hw.devices.target import Target
 from rlt_hw.errors import ConfigError
 from rlt_hw.reasons import Rejection
 
 SCHEMA_VERSION = 1
-
-# An absolute path, a home folder, or a Windows drive; not a URL and not a device file.
-_PATH = re.compile(r"(?<![\w/.])(?:~|/(?!dev/|proc/|sys/)[\w.+-]+|[A-Za-z]:\\[\w.+-]+)(?:[/\\][\w.+@-]+)+")
+NOBODY = Redaction()
 
 
 @dataclass(frozen=True)
@@ -102,22 +100,16 @@ class Environment:
     def devices_of(self, target: Target) -> tuple[Device, ...]:
         return tuple(device for device in self.devices if device.target == target)
 
-    def redacted(self) -> Environment:
-        """The same environment without paths: values of variables and texts that name files.
-
-        Host names, user names and serial numbers are never recorded in the first place.
-        """
+    def redacted(self, redact: Redaction = NOBODY) -> Environment:
+        """The same environment without what names a person or a machine, in variables and in texts."""
         return replace(
             self,
-            variables={name: _without_paths(value) for name, value in self.variables.items()},
+            variables={name: redact.text(value) for name, value in self.variables.items()},
             packages={
-                name: replace(package, error=package.error and _without_paths(package.error))
+                name: replace(package, error=package.error and redact.text(package.error))
                 for name, package in self.packages.items()
             },
-            findings=tuple(
-                Rejection(finding.code, *(_without_paths(text) for text in _texts(finding)))
-                for finding in self.findings
-            ),
+            findings=tuple(map(redact.rejection, self.findings)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -153,14 +145,6 @@ class Environment:
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise _damaged(f"{type(error).__name__}: {error}") from error
-
-
-def _texts(finding: Rejection) -> tuple[str, ...]:
-    return finding.subject, finding.found, finding.allowed, finding.remedy
-
-
-def _without_paths(text: str) -> str:
-    return _PATH.sub("<path>", text)
 
 
 def _damaged(found: str) -> ConfigError:

@@ -4,9 +4,12 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 
 import pytest
 
+from rlt_hw.backends.catalog import GROUP, load_registry
 from rlt_hw.cli import COMMANDS, main
 from rlt_hw.devices.detect import detect
 from tests.devices.machines import CPU_ONLY, H200, LAPTOP, MI300X, torch_files
@@ -57,10 +60,26 @@ def test_a_saved_machine_can_be_planned_for(capsys, tmp_path):
     assert '"schema_version"' in capsys.readouterr().out
 
 
-def test_a_redacted_probe_names_no_folder(record, capsys):
-    machine = CPU_ONLY.having(variables={"CUDA_HOME": "/home/ada/cuda"})
-    assert main(["probe", "--json", "--redact", "--environment", record(machine)]) == 0
-    assert "ada" not in capsys.readouterr().out
+@pytest.mark.parametrize("words", [["probe"], ["probe", "--json"], ["doctor"], ["doctor", "--json"]])
+def test_a_redacted_report_names_nobody(record, capsys, monkeypatch, words):
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    monkeypatch.setattr("platform.node", lambda: "analytical.engine.example")
+    points = (EntryPoint("broken", "no_such_module_in_home_of_ada:SPEC", GROUP),)
+    broken = load_registry(points)
+    text = "/home/ada/plugin.py on analytical for ada@example.org"
+    rows = tuple(replace(row, rejection=replace(row.rejection, found=text)) for row in broken.broken)
+    monkeypatch.setattr("rlt_hw.backends.catalog.load_registry", lambda: replace(broken, broken=rows))
+    device = "GPU-0a1b2c3d-1111-2222-3333-444455556666"
+    machine = H200.having(
+        variables={"CUDA_HOME": "/home/ada/cuda", "CUDA_VISIBLE_DEVICES": device, "RLT_HW_ADA": "analytical"}
+    )
+    path = record(machine)
+    for redact, kept in (((), True), (("--redact",), False)):
+        main([*words, *redact, "--environment", path])
+        said = capsys.readouterr().out
+        found = [name for name in ("/home", "ada@", "on analytical", device) if name in said]
+        assert bool(found) == kept, found
+    assert "VISIBILITY" in said and "PLUGIN" in said
 
 
 def test_doctor_gives_one_command_a_finding_and_says_so_by_its_exit_code(record, capsys):
