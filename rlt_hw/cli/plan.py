@@ -23,7 +23,7 @@ _UNITS = {"": 1, "gb": 10**9, "gib": 1024**3, "mb": 10**6, "mib": 1024**2, "g": 
 def plan(  # noqa: PLR0917 - options are named on the command line, never positional
     model: Annotated[str, typer.Option(help="A checkpoint folder, demo:NAME or a published name.")] = "",
     target: Annotated[
-        str, typer.Option(help='"nvidia:sm90" or a product name such as "H200"; default: this machine.')
+        str, typer.Option(help='"nvidia:sm90", "sm90" or a product such as "H200"; default: this machine.')
     ] = "auto",
     attention: Annotated[str, typer.Option(help="A backend for both phases.")] = "auto",
     prefill: Annotated[str, typer.Option(help="An attention backend for prefill.")] = "auto",

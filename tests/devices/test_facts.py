@@ -86,12 +86,22 @@ def test_310p_has_no_bfloat16_and_no_graph():
         ("mi300x", "amd:gfx942"),
         ("Radeon RX 7900 XTX", "amd:gfx1100"),
         ("910c", "ascend:910_93"),
+        ("sm_90", "nvidia:sm90"),
+        ("GFX942", "amd:gfx942"),
+        ("Ascend 910_93", "ascend:910_93"),
+        ("sm75", "nvidia:sm75"),
+        ("gfx1300", "amd:gfx1300"),
         ("nvidia:sm90", "nvidia:sm90"),
         ("cpu", "cpu"),
     ],
 )
-def test_product_names_find_their_target(text, target):
+def test_names_of_products_and_architectures_find_their_target(text, target):
     assert str(find_target(text)) == target
+
+
+@pytest.mark.parametrize("target", [target for target in known_targets() if target.vendor != "cpu"], ids=str)
+def test_an_architecture_alone_finds_its_target(target):
+    assert find_target(target.arch) == target
 
 
 def test_a_name_that_is_nothing_is_a_config_error():

@@ -15,7 +15,16 @@ _FACTS: dict[Target, TargetFacts] = {
 }
 _UNSUPPORTED = {"nvidia": nvidia.UNSUPPORTED, "amd": amd.UNSUPPORTED, "ascend": ascend.UNSUPPORTED}
 _ALIASES: dict[str, Target] = {alias: row.target for row in _FACTS.values() for alias in row.aliases}
-_BRANDS = re.compile(r"^(nvidia|amd|huawei|geforce|radeon|instinct|tesla)+")
+_ARCHS: dict[str, Target] = {
+    target.arch.replace("_", ""): target
+    for vendor, arches in _UNSUPPORTED.items()
+    for target in (
+        *(row for row in _FACTS if row.vendor == vendor),
+        *(Target(vendor, arch) for arch in arches),
+    )
+}
+_VENDOR_OF = {"sm": "nvidia", "gfx": "amd"}
+_BRANDS = re.compile(r"^(nvidia|amd|huawei|ascend|geforce|radeon|instinct|tesla)+")
 
 
 def known_targets() -> tuple[Target, ...]:
@@ -38,15 +47,18 @@ def facts(target: Target) -> TargetFacts | Rejection:
 
 
 def find_target(text: str) -> Target:
-    """A target from `vendor:arch` or a product name ("H200", "rtx 5090", "MI300X").
+    """A target from `vendor:arch`, an architecture ("sm90", "gfx942") or a product ("H200", "rtx 5090").
 
-    Raises ConfigError when it is neither. The architecture may still be unknown to `facts`.
+    Raises ConfigError when it is none of them. The architecture may still be unknown to `facts`.
     """
     if ":" not in text:
         squeezed = re.sub(r"[^a-z0-9]", "", text.lower())
         for name in (squeezed, _BRANDS.sub("", squeezed)):
-            if name in _ALIASES:
-                return _ALIASES[name]
+            if name in _ALIASES or name in _ARCHS:
+                return _ALIASES.get(name) or _ARCHS[name]
+        unheard_of = re.fullmatch(r"(sm|gfx)\d+[a-f]?", squeezed)
+        if unheard_of:
+            return Target(_VENDOR_OF[unheard_of[1]], squeezed)
     return Target.parse(text)
 
 
