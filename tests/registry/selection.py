@@ -58,11 +58,14 @@ def cases() -> Iterator[tuple[str, str, dict[str, object]]]:
         yield name, "all", {"kv_dtype": "float8_e4m3fn"}
 
 
-def outcome(decision: JointDecision) -> str:
-    """What was chosen with page, communication and graph level, or "refused CODE"; then all the reasons."""
+def outcome(decision: JointDecision, left_out: str = "") -> str:
+    """What was chosen with page, communication and graph level, or "refused CODE"; then all the reasons but
+    the one that is left out."""
     if decision.obstacles:
         return f"refused {' '.join(row.code.value for row in decision.obstacles)}"
-    rejected = " ".join(f"{codes}:{','.join(names)}" for codes, names in _rejected(decision).items())
+    rejected = " ".join(
+        f"{codes}:{','.join(names)}" for codes, names in _rejected(decision).items() if codes != left_out
+    )
     if not decision.supported:
         return f"refused {first_rejection(decision).code.value:38} {rejected}"
     chosen = f"{decision.prefill.chosen.name} / {decision.decode.chosen.name}"
