@@ -144,10 +144,10 @@ def _integers(values) -> list[int]:
 
 
 def _gather(cache, pages, length, heads):
-    """[length, heads, head_dim] of a row. Pages behind its last token are not looked at."""
+    """[length, heads, head_dim] of a row."""
+    assert int(pages.min()) >= 0 and int(pages.max()) < len(cache), "a page that does not exist"
     block = cache.shape[1]
     pages = pages[: -(-length // block)].long()
-    assert int(pages.min()) >= 0 and int(pages.max()) < len(cache)
     return host(cache)[pages].flatten(0, 1)[:length].unflatten(-1, (heads, -1))
 
 

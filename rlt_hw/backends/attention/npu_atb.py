@@ -1,7 +1,8 @@
 """Paged decode attention of Ascend's transformer library (ATB), where the fused operator is not wanted.
 
 It reads the canonical cache as it is. `context_lens` is an int32 tensor in host memory, as SGLang and
-torch_npu's own tests pass it. It needs NNAL's libatb beside CANN.
+torch_npu's own tests pass it. It needs NNAL's libatb beside CANN. Limits: torch_npu 2.13.0,
+`_atb_api_docs.py`, where the second form of the operator has them; every id of a table must name a page.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
+from rlt_hw.backends.attention.npu_limits import block_table
 from rlt_hw.backends.npu_package import REQUIREMENT, TARGETS, order
 from rlt_hw.reasons import Code, Rejection
 from rlt_hw.registry import BackendSpec, Kind, Sizes
@@ -23,9 +25,8 @@ SPEC = BackendSpec(
     summary="ATB paged attention, one token a row",
     targets=TARGETS,
     dtypes=("bfloat16", "float16"),
-    # Its head size and page limits are in no public text of torch_npu 2.13.0; these are what projects run.
-    head_dims=Sizes(values=(64, 128)),
-    page_sizes=Sizes(values=(128,)),
+    head_dims=Sizes(multiple=16, high=256),
+    page_sizes=Sizes(multiple=16, high=128),
     preferred_page=128,
     phases=("decode",),
     requirements=(REQUIREMENT,),
@@ -56,7 +57,7 @@ class NpuAtb:
     def prepare(self, batch: AttentionBatch) -> None:
         import torch
 
-        self._batch = batch
+        self._page_table = block_table(batch, self._geometry.page_size)
         self._lengths = torch.from_numpy(batch.seq_lens_host).int()
 
     def attend(
@@ -74,7 +75,7 @@ class NpuAtb:
             num_kv_heads=geometry.num_kv_heads,
             num_heads=geometry.num_heads,
             scale_value=geometry.scale,
-            block_table=self._batch.page_table.contiguous(),
+            block_table=self._page_table,
             context_lens=self._lengths,
             out=out,
         )

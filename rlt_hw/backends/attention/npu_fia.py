@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
 from rlt_hw.backends.attention.npu_limits import (
     RIGHT_ALIGNED,
+    block_table,
     causal_mask,
     check_elements,
     check_rows,
@@ -74,7 +75,7 @@ class NpuFia:
         self._mask = causal_mask(geometry.device)
 
     def prepare(self, batch: AttentionBatch) -> None:
-        self._batch = batch
+        self._page_table = block_table(batch, self._geometry.page_size)
         self._ends = batch.query_start_host[1:].tolist()
         self._lengths = batch.seq_lens_host.tolist()
 
@@ -94,7 +95,7 @@ class NpuFia:
             atten_mask=self._mask,
             actual_seq_lengths=self._ends,
             actual_seq_lengths_kv=self._lengths,
-            block_table=self._batch.page_table.contiguous(),
+            block_table=self._page_table,
             num_heads=geometry.num_heads,
             scale=geometry.scale,
             input_layout="TND",

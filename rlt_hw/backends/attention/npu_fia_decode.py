@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
-from rlt_hw.backends.attention.npu_limits import check_elements, too_many_heads, too_wide
+from rlt_hw.backends.attention.npu_limits import block_table, check_elements, too_many_heads, too_wide
 from rlt_hw.backends.npu_package import REQUIREMENT, TARGETS, order
 from rlt_hw.registry import BackendSpec, Kind, Need, Sizes
 
@@ -49,7 +49,7 @@ class NpuFiaDecode:
         self._geometry = geometry
 
     def prepare(self, batch: AttentionBatch) -> None:
-        self._batch = batch
+        self._page_table = block_table(batch, self._geometry.page_size)
         self._lengths = batch.seq_lens_host.tolist()
 
     def attend(
@@ -66,7 +66,7 @@ class NpuFiaDecode:
             key=keys.flatten(2),
             value=values.flatten(2),
             actual_seq_lengths_kv=self._lengths,
-            block_table=self._batch.page_table.contiguous(),
+            block_table=self._page_table,
             num_heads=geometry.num_heads,
             scale=geometry.scale,
             input_layout="BSND",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
 from rlt_hw.backends.attention.npu_limits import (
     RIGHT_ALIGNED,
+    block_table,
     causal_mask,
     check_elements,
     too_many_heads,
@@ -58,7 +59,7 @@ class NpuFiaPrefill:
         self._mask = causal_mask(geometry.device)
 
     def prepare(self, batch: AttentionBatch) -> None:
-        self._batch = batch
+        self._page_table = block_table(batch, self._geometry.page_size)
         self._edges = list(pairwise(batch.query_start_host.tolist()))
         self._lengths = batch.seq_lens_host.tolist()
 
@@ -77,7 +78,7 @@ class NpuFiaPrefill:
                 atten_mask=self._mask,
                 actual_seq_lengths=[last - first],
                 actual_seq_lengths_kv=[self._lengths[row]],
-                block_table=self._batch.page_table[row : row + 1].contiguous(),
+                block_table=self._page_table[row : row + 1],
                 num_heads=geometry.num_heads,
                 scale=geometry.scale,
                 input_layout="BSND",

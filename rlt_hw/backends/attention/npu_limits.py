@@ -15,7 +15,7 @@ from rlt_hw.registry import Need
 if TYPE_CHECKING:
     import torch
 
-    from rlt_hw.backends.attention.interface import AttentionGeometry
+    from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
 
 MAX_WIDTH = 65_535
 MAX_HEADS = 256
@@ -62,6 +62,15 @@ def causal_mask(device: torch.device) -> torch.Tensor:
     import torch
 
     return torch.ones(MASK_SIZE, MASK_SIZE, dtype=torch.int8).triu_(1).to(device)
+
+
+def block_table(batch: AttentionBatch, page_size: int) -> torch.Tensor:
+    """int32 [rows, pages], contiguous, with page 0 behind a row's last page: ids are not checked."""
+    import torch
+
+    table = batch.page_table
+    first = torch.arange(0, table.shape[1] * page_size, page_size, device=table.device)
+    return torch.where(first < batch.seq_lens[:, None], table, 0).contiguous()
 
 
 def _resource(backend: str, found: str, allowed: str) -> Rejection:

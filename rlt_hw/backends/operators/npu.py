@@ -68,14 +68,6 @@ class NpuOperators(TorchOperators):
         )
         return query
 
-    def copy_slots(self, cache: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> None:
-        """A slot that nothing is copied to is its own source."""
-        import torch
-
-        flat, origin = cache.flatten(1, 2), source[:, None].expand_as(target)
-        to = torch.where(target < 0, origin, target)
-        flat.index_copy_(1, to.flatten(), flat.index_select(1, origin.flatten()))
-
 
 def rotated(projected: Projected) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Query, key and value, each [tokens, heads, head_dim], after bias, norm and rotation."""
