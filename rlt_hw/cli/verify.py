@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -44,9 +45,10 @@ def verify(
     """
     from rlt_hw.verify.conformance import DTYPES, machine_here
     from rlt_hw.verify.provenance import provenance
-    from rlt_hw.verify.record import name_of, record_of, write
+    from rlt_hw.verify.record import emulation, name_of, record_of, write
     from rlt_hw.verify.report import report
     from rlt_hw.verify.suite import verify as run_all
+    from rlt_hw.verify.worker import Worker
 
     wanted = tuple(dtypes.split(","))
     if not set(wanted) <= set(DTYPES):
@@ -57,7 +59,12 @@ def verify(
         print(f"[{time.monotonic() - begun:4.0f} s] {text}", file=sys.stderr, flush=True)
 
     origin = provenance(commit, apart_from=record) if record else None
-    run = run_all(machine_here(device), backend, model or (), wanted, say=say)
+    machine = machine_here(device, use=False)
+    if emulation(machine):  # which a process beside this one would not be
+        run = run_all(machine_here(device), backend, model or (), wanted, say=say)
+    else:
+        with closing(Worker(machine)) as worker:
+            run = run_all(machine, backend, model or (), wanted, work=worker.rows, say=say)
     found = record_of(run, origin)
     path = write(found, record, name_of(run)) if record else None
     if as_json:

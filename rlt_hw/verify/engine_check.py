@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlt_hw.errors import UnsupportedError
-from rlt_hw.registry import JointDecision
+from rlt_hw.registry import JointDecision, Kind
 from rlt_hw.runtime.engine import Engine
 from rlt_hw.verify.conformance.result import Outcome
 
@@ -57,7 +57,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check on one model. refusal: why selection would never run it. error: what a failed one raised."""
+    """One check on one model. refusal: why selection would never run it. error: what a failed one raised.
+
+    parts: (kind, name) of every backend that ran.
+    """
 
     check: str
     model: str
@@ -66,7 +69,7 @@ class CheckResult:
     numbers: Numbers = field(default_factory=dict)
     refusal: Mapping[str, Any] | None = None
     error: str | None = None
-    decision: JointDecision | None = None
+    parts: tuple[tuple[Kind, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,7 +102,8 @@ def judge(name: str, check: Callable[[Bench], Finding], bench: Bench) -> CheckRe
     finally:
         gc.collect()  # an engine that raised may hold most of the device's memory
     outcome: Outcome = "passed" if found.passed else "failed"
-    return CheckResult(name, bench.model, bench.asked, outcome, found.numbers, decision=found.decision)
+    parts = tuple((part.kind, part.chosen.name) for part in found.decision.parts if part.chosen)
+    return CheckResult(name, bench.model, bench.asked, outcome, found.numbers, parts=parts)
 
 
 def _short(value: float | str | None) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlt_hw.models.config import read_spec
-from rlt_hw.registry import BackendSpec, JointDecision
 from rlt_hw.verify.conformance import KINDS, CaseResult
 from rlt_hw.verify.engine_check import CheckResult
 
@@ -53,10 +52,10 @@ def proofs(conformance: Iterable[CaseResult], engine: Iterable[CheckResult]) -> 
     tested = {row.backend for row in cases}
     found: dict[str, dict[str, None]] = {}
     for row in checks:
-        if row.decision is not None and row.outcome == "passed":
-            for spec in _parts(row.decision):
-                if spec.kind not in KINDS or spec.name in tested:
-                    found.setdefault(spec.name, {})[row.model] = None
+        if row.outcome == "passed":
+            for kind, name in row.parts:
+                if kind not in KINDS or name in tested:
+                    found.setdefault(name, {})[row.model] = None
     return {
         name: Proof(name, tuple(models), _families(models), _features(name, cases))
         for name, models in sorted(found.items())
@@ -66,14 +65,7 @@ def proofs(conformance: Iterable[CaseResult], engine: Iterable[CheckResult]) -> 
 
 def _blamed(row: CheckResult) -> Iterator[str]:
     """The backends that were named, else every part of the engine."""
-    if row.asked:
-        yield from row.asked.values()
-    elif row.decision:
-        yield from (spec.name for spec in _parts(row.decision))
-
-
-def _parts(decision: JointDecision) -> Iterator[BackendSpec]:
-    return (part.chosen for part in decision.parts if part.chosen)
+    return iter(row.asked.values()) if row.asked else (name for _, name in row.parts)
 
 
 def _families(models: Iterable[str]) -> tuple[str, ...]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rlt_hw.devices.choice import torch_name
 from rlt_hw.models.config import demo_names, read_spec
 from rlt_hw.registry import AUTO, JointDecision, Kind, assess_jointly
 from rlt_hw.runtime.planning import need_of
-from rlt_hw.verify.conformance import DTYPES, KINDS, CaseResult, Machine, run, spec_of
-from rlt_hw.verify.engine_check import Bench, CheckResult, judge
+from rlt_hw.verify.conformance import DTYPES, KINDS, CaseResult, Machine, spec_of
+from rlt_hw.verify.engine_check import Bench, CheckResult
 from rlt_hw.verify.engine_checks import ACCURACY, CHECKS
+from rlt_hw.verify.units import Cases, Check, Row, Unit
 
 ALL = "all"
 
@@ -38,34 +39,34 @@ def verify(
     models: Sequence[str] = (),
     dtypes: Sequence[str] = DTYPES,
     *,
+    work: Callable[[Unit], Iterable[Row]] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Run:
     """backends: "auto" for what engines would choose, "all" for whatever serves the target, or names.
 
-    models: checkpoints to run, default every demo checkpoint. say: told what begins.
+    models: checkpoints to run, default every demo checkpoint. work: gives the rows of a unit, by default in
+    this process. say: told what begins.
     """
     asked = {model: _asked(machine, model, backends) for model in tuple(models) or demo_names()}
-    cases: list[CaseResult] = []
-    for name in dict.fromkeys(name for rows in asked.values() for row in rows for name in row.values()):
-        for dtype in dtypes:
-            say(f"conformance of {name} in {dtype}")
-            cases += run(name, machine, (dtype,))
-    checks: list[CheckResult] = []
-    for bench, check in _checks(machine, backends, asked):
-        say(f"{bench.model} with {', '.join(bench.asked.values()) or 'what auto chooses'}: {check}")
-        checks.append(judge(check, CHECKS[check], bench))
-    return Run(machine, backends, tuple(cases), tuple(checks))
+    names = dict.fromkeys(name for rows in asked.values() for row in rows for name in row.values())
+    units: list[Unit] = [Cases(name, dtype) for name in names for dtype in dtypes]
+    units += _checks(machine, backends, asked)
+    rows: list[Row] = []
+    for unit in units:
+        say(str(unit))
+        rows += work(unit) if work else unit.rows(machine)
+    cases = tuple(row for row in rows if isinstance(row, CaseResult))
+    checks = tuple(row for row in rows if isinstance(row, CheckResult))
+    return Run(machine, backends, cases, checks)
 
 
-def _checks(
-    machine: Machine, backends: str, asked: dict[str, list[dict[str, str]]]
-) -> Iterator[tuple[Bench, str]]:
+def _checks(machine: Machine, backends: str, asked: dict[str, list[dict[str, str]]]) -> Iterator[Check]:
     """Every check on every model; of "all" backends every check on one model, and accuracy on the others."""
     first = next(iter(asked))
     for model, rows in asked.items():
         for row in rows:
             for check in (ACCURACY,) if backends == ALL and model != first else CHECKS:
-                yield Bench(model, torch_name(machine.found), row), check
+                yield Check(check, Bench(model, torch_name(machine.found), row))
 
 
 def _asked(machine: Machine, model: str, backends: str) -> list[dict[str, str]]:

@@ -4,7 +4,28 @@ It works on backends of any package and on any device. A backend is judged by wh
 selection would refuse is refused with the same code, and counts neither for nor against it.
 """
 
-from rlt_hw.verify.conformance.kit import DTYPES, KINDS, Machine, machine_here, run, spec_of
+from rlt_hw.verify.conformance.kit import (
+    DTYPES,
+    KINDS,
+    Machine,
+    cases_of,
+    lost,
+    machine_here,
+    results,
+    run,
+    spec_of,
+)
 from rlt_hw.verify.conformance.result import CaseResult
 
-__all__ = ["DTYPES", "KINDS", "CaseResult", "Machine", "machine_here", "run", "spec_of"]
+__all__ = [
+    "DTYPES",
+    "KINDS",
+    "CaseResult",
+    "Machine",
+    "cases_of",
+    "lost",
+    "machine_here",
+    "results",
+    "run",
+    "spec_of",
+]

@@ -47,12 +47,16 @@ class Machine:
         return self.found.target
 
 
-def machine_here(device: str = AUTO, registry: Registry | None = None) -> Machine:
-    """This machine with the device a user names. Raises as `choose_device` and `require` do."""
+def machine_here(device: str = AUTO, registry: Registry | None = None, *, use: bool = True) -> Machine:
+    """This machine with the device a user names. Raises as `choose_device` and `require` do.
+
+    use: make it this thread's device, for which some platforms take hold of it.
+    """
     environment = detect()
     chosen = choose_device(device, environment).require()
     platform = platform_for(chosen.target)
-    platform.set_device(chosen.index)
+    if use:
+        platform.set_device(chosen.index)
     return Machine(chosen, platform.torch_device(chosen.index), environment, registry or load_registry())
 
 
@@ -70,13 +74,27 @@ def run(
     attention backend and no set of operators has the name.
     """
     machine = device if isinstance(device, Machine) else machine_here(device)
-    spec = spec_of(backend, machine.registry)
-    results = []
+    found = []
     for dtype in dtypes:
-        for case in cases_of(spec, long):
-            results.append(_run(spec, case, dtype, machine))
-            seen(results[-1])
-    return results
+        for row in results(backend, machine, dtype, long=long):
+            seen(row)
+            found.append(row)
+    return found
+
+
+def results(
+    backend: str, machine: Machine, dtype: str, *, start: int = 0, long: int = LONG
+) -> Iterator[CaseResult]:
+    """One case after another, from number `start` on."""
+    spec = spec_of(backend, machine.registry)
+    for case in list(cases_of(spec, long))[start:]:
+        yield _run(spec, case, dtype, machine)
+
+
+def lost(backend: str, machine: Machine, dtype: str, number: int, why: str) -> CaseResult:
+    """What a case came to whose process gave no result."""
+    spec = spec_of(backend, machine.registry)
+    return _result(spec, list(cases_of(spec))[number], dtype, "failed", error=why)
 
 
 def cases_of(spec: BackendSpec, long: int = LONG) -> Iterator[Case]:
@@ -100,12 +118,8 @@ def spec_of(name: str, registry: Registry) -> BackendSpec:
 
 
 def _run(spec: BackendSpec, case: Case, dtype: str, machine: Machine) -> CaseResult:
-    tolerance = case.tolerances[dtype]
-
     def result(outcome: Outcome, **found: Any) -> CaseResult:
-        return CaseResult(
-            spec.name, spec.kind.value, case.name, dtype, case.settings, outcome, tolerance, **found
-        )
+        return _result(spec, case, dtype, outcome, **found)
 
     need = case.need(spec.name, dtype)
     try:
@@ -118,7 +132,20 @@ def _run(spec: BackendSpec, case: Case, dtype: str, machine: Machine) -> CaseRes
     except Exception as fault:  # a backend may raise anything, and the other cases go on
         logger.debug("%s", case, exc_info=fault)
         return result("failed", error=f"{type(fault).__name__}: {fault}")
-    return result("passed" if error <= tolerance else "failed", max_error=error)
+    return result("passed" if error <= case.tolerances[dtype] else "failed", max_error=error)
+
+
+def _result(spec: BackendSpec, case: Case, dtype: str, outcome: Outcome, **found: Any) -> CaseResult:
+    return CaseResult(
+        spec.name,
+        spec.kind.value,
+        case.name,
+        dtype,
+        case.settings,
+        outcome,
+        case.tolerances[dtype],
+        **found,
+    )
 
 
 def _adapter(kind: Kind, need: Need, machine: Machine) -> type[Any] | Rejection:
