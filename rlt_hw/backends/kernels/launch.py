@@ -21,6 +21,8 @@ from rlt_hw.backends.kernels.tuning import (
 from rlt_hw.backends.operators.interface import Projected
 
 LOG2_E = 1.4426950408889634
+ROTATED_HEADS = 8
+"""Heads that one program rotates at most."""
 
 
 class Attending:
@@ -181,7 +183,9 @@ def rotate_write(
     tokens, dim = qkv.shape[-2], rotary.head_dim
     query = torch.empty((tokens, rotary.heads, dim), dtype=keys.dtype, device=qkv.device)
     if tokens:
-        rotate_write_kernel[(tokens, rotary.heads + rotary.kv_heads)](
+        block_h = min(triton.next_power_of_2(rotary.kv_heads), ROTATED_HEADS)
+        blocks = triton.cdiv(rotary.heads, block_h) + triton.cdiv(rotary.kv_heads, block_h)
+        rotate_write_kernel[(tokens, blocks)](
             qkv,
             query,
             keys,
@@ -199,10 +203,11 @@ def rotate_write(
             HEADS=rotary.heads,
             KV_HEADS=rotary.kv_heads,
             DIM=dim,
+            BLOCK_H=block_h,
             BLOCK_D=triton.next_power_of_2(dim),
             INTERLEAVED=rotary.interleaved,
             BIAS=rotary.query_bias is not None,
             NORM=rotary.query_norm is not None,
-            num_warps=1,
+            num_warps=max(block_h // 2, 1),
         )
     return query

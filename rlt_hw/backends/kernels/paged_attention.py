@@ -14,8 +14,11 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 @triton.jit
 def _slots(table, positions, mask, PAGE: tl.constexpr):
-    """Flat cache slots (int64) of a row's positions. table: the row's page ids."""
-    pages = tl.load(table + positions // PAGE, mask=mask, other=0).to(tl.int64)
+    """Flat cache slots (int64) of a row's positions. table: the row's page ids. mask: None for all."""
+    if mask is None:
+        pages = tl.load(table + positions // PAGE).to(tl.int64)
+    else:
+        pages = tl.load(table + positions // PAGE, mask=mask, other=0).to(tl.int64)
     return pages * PAGE + positions % PAGE
 
 
@@ -222,9 +225,10 @@ def decode_kernel(
 
 @triton.jit
 def _attended(q, k, v, seen, scale, peak, total, acc):
-    """One block of keys and values taken into a running softmax. scale includes log2(e)."""
+    """A block of keys and values taken into a running softmax. scale includes log2(e). seen: None for all."""
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-    scores = tl.where(seen, scores, float("-inf"))
+    if seen is not None:
+        scores = tl.where(seen, scores, float("-inf"))
     new_peak = tl.maximum(peak, tl.max(scores, 1))
     weights = tl.exp2(scores - new_peak[:, None])
     fade = tl.exp2(peak - new_peak)
@@ -289,7 +293,18 @@ def prefill_kernel(
     total = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     last = tl.minimum(context + (block + 1) * BLOCK_M, length)
-    for start in range(0, last, BLOCK_N):
+    open_to_all = (context + block * BLOCK_M + 1) // BLOCK_N * BLOCK_N
+    for start in range(0, open_to_all, BLOCK_N):
+        slot = _slots(table, start + n, None, PAGE)
+        offset = (slot * KV_HEADS + kv_head)[:, None] * DIM + d[None, :]
+        if DIM == BLOCK_D:
+            k = tl.load(keys + offset)
+            v = tl.load(values + offset)
+        else:
+            k = tl.load(keys + offset, mask=(d < DIM)[None, :], other=0.0)
+            v = tl.load(values + offset, mask=(d < DIM)[None, :], other=0.0)
+        peak, total, acc = _attended(q, k, v, None, scale, peak, total, acc)
+    for start in range(open_to_all, last, BLOCK_N):
         inside = start + n < last
         slot = _slots(table, start + n, inside, PAGE)
         offset = (slot * KV_HEADS + kv_head)[:, None] * DIM + d[None, :]

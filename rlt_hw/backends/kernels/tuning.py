@@ -59,9 +59,11 @@ INVARIANT_ROWS = 1
 
 
 def prefill_tiles(operands: Operands) -> PrefillTiles:
-    if operands.wave32 or operands.large:
+    if operands.large:
+        return PrefillTiles(block_m=32, block_n=32, warps=8, stages=1)
+    if operands.wave32:
         return PrefillTiles(block_n=32, warps=8, stages=1)
-    return PrefillTiles()
+    return PrefillTiles() if operands.hip else PrefillTiles(block_m=128, warps=8)
 
 
 def decode_tiles(operands: Operands, rows: int, kv_heads: int) -> DecodeTiles:
