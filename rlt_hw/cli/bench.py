@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from rlt_hw.verify.ceilings import Ceilings
     from rlt_hw.verify.workload import Result, Workload
 
-COMPARED = "attention, operators, dtype, kv_cache_dtype, kv_layout, page_size, graph, batch_invariant, refill"
+DEPTH = {"loops": int, "min_loops": int, "exit_threshold": float, "exit_rule": str}
+"""Options of requests that may be compared, on one engine."""
+NUMBERS = {"page_size": int, **{name: kind for name, kind in DEPTH.items() if kind is not str}}
+COMPARED = (
+    "attention, operators, dtype, kv_cache_dtype, kv_layout, page_size, graph, batch_invariant, refill, "
+    + ", ".join(DEPTH)
+)
 
 
 def bench(  # noqa: PLR0917 - options are named on the command line, never positional
@@ -50,7 +57,7 @@ def bench(  # noqa: PLR0917 - options are named on the command line, never posit
         tuple[str, str] | None,
         typer.Option(
             metavar="A B",
-            help=f'Two engines in turn, each "option=value,…" of {COMPARED}; "" for none.',
+            help=f'Two settings in turn, each "option=value,…" of {COMPARED}; "" for none.',
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="A PNG of throughput over batch size.")] = None,
@@ -85,19 +92,24 @@ def bench(  # noqa: PLR0917 - options are named on the command line, never posit
     }
     asked = {text or "as asked": _overrides(text) for text in compare} if compare else {"": {}}
     if compare and len(asked) < 2:
-        raise ConfigError("--compare", found=f"{compare[0]!r} twice", allowed="two different engines")
+        raise ConfigError("--compare", found=f"{compare[0]!r} twice", allowed="two different settings")
     depth = options.Depth(loops, min_loops, exit_threshold, exit_rule)
+    depths = [replace(depth, **_part(changed, depth=True)) for changed in asked.values()]
     with ExitStack() as stack:
-        engines = [
-            stack.enter_context(options.open_engine(model, loops=loops, **{**shared, **changed}))
-            for changed in asked.values()
-        ]
+        opened: dict[str, Engine] = {}
+        engines = []
+        for changed in asked.values():
+            chosen = {**shared, **_part(changed, depth=False)}
+            if repr(chosen) not in opened:
+                most = max((each.num_loops or 0 for each in depths), default=0) or None
+                opened[repr(chosen)] = stack.enter_context(options.open_engine(model, loops=most, **chosen))
+            engines.append(opened[repr(chosen)])
         first = engines[0]
         ceilings = measure_ceilings(
             first.platform, first.torch_device, getattr(torch, str(first.decision.dtype.value))
         )
-        params = depth.params(max_tokens=output_len, ignore_eos=True)
-        found = run(engines, work, params, ceilings, say=_say)
+        params = [each.params(max_tokens=output_len, ignore_eos=True) for each in depths]
+        found = run(list(zip(engines, params, strict=True)), work, ceilings, say=_say)
         report = _report(
             model, work, ceilings, dict(zip(asked, zip(engines, found, strict=True), strict=True))
         )
@@ -125,7 +137,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _overrides(text: str) -> dict[str, Any]:
-    """ "graph=none,page_size=32" as keyword options of an engine."""
+    """ "graph=none,page_size=32" as keyword options of an engine and of `Depth`."""
     found: dict[str, Any] = {}
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
@@ -135,13 +147,20 @@ def _overrides(text: str) -> dict[str, Any]:
             if value not in {"true", "false"}:
                 raise ConfigError("--compare", found=repr(word), allowed=f"{name}=true or {name}=false")
             found[name] = value == "true"
-        elif name == "page_size":
-            if not value.isdigit():
-                raise ConfigError("--compare", found=repr(word), allowed="page_size=N, a whole number")
-            found[name] = int(value)
+        elif name in NUMBERS:
+            try:
+                found[name] = NUMBERS[name](value)
+            except ValueError:
+                raise ConfigError("--compare", found=repr(word), allowed=f"{name}=N, a number") from None
         else:
             found[name] = value
     return found
+
+
+def _part(changed: Mapping[str, Any], *, depth: bool) -> dict[str, Any]:
+    """What changes for requests, or for the engine."""
+    names = {"loops": "num_loops"}
+    return {names.get(key, key): value for key, value in changed.items() if (key in DEPTH) == depth}
 
 
 def _report(
@@ -264,12 +283,15 @@ def _prefill_cells(results: Mapping[str, Result]) -> Iterator[Sequence[str]]:
 
 
 def _ratios(first: Result, second: Result) -> Iterator[str]:
-    """Rates of the second engine over the first's."""
+    """Rates of the second setting over the first's."""
     for old, new in zip(first.rows, second.rows, strict=True):
         ratio = new.closed.tokens_per_second / old.closed.tokens_per_second
         text = f"batch {old.batch}: second / first {ratio:.3f} closed"
         if old.decode and new.decode:
             text += f", {new.decode.tokens_per_second / old.decode.tokens_per_second:.3f} steady decode"
+            saved = old.decode.mean_depth / new.decode.mean_depth
+            if saved != 1:
+                text += f", where {saved:.3f} times fewer loops were run"
         yield text
     yield f"prefill: second / first {second.prefill.tokens_per_second / first.prefill.tokens_per_second:.3f}"
 

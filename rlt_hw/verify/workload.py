@@ -1,4 +1,4 @@
-"""What `rlt-hw bench` runs: the same work on one engine, or on several whose repeats take turns."""
+"""What `rlt-hw bench` runs: the same work at one setting, or at several whose repeats take turns."""
 
 from __future__ import annotations
 
@@ -70,29 +70,28 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """One engine's medians."""
+    """One setting's medians."""
 
     rows: tuple[Row, ...]
     prefill: Prefill
 
 
 def run(
-    engines: Sequence[Engine],
+    settings: Sequence[tuple[Engine, SamplingParams]],
     work: Workload,
-    params: SamplingParams,
     ceilings: Ceilings,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Result]:
-    """A result for each engine. Every repeat runs on one engine after the other, so that what changes on the
+    """A result for each setting. Every repeat runs one setting after the other, so that what changes on the
     machine meanwhile meets all of them."""
-    rows: list[list[Row]] = [[] for _ in engines]
+    rows: list[list[Row]] = [[] for _ in settings]
     for batch in work.batches:
         say(f"{batch} at once")
-        _warm(engines, work, params, batch)
-        closed: list[list[Closed]] = [[] for _ in engines]
-        decode: list[list[Decode]] = [[] for _ in engines]
+        _warm(settings, work, batch)
+        closed: list[list[Closed]] = [[] for _ in settings]
+        decode: list[list[Decode]] = [[] for _ in settings]
         for _ in range(work.repeats):
-            for engine, ends, steps in zip(engines, closed, decode, strict=True):
+            for (engine, params), ends, steps in zip(settings, closed, decode, strict=True):
                 ends.append(measure_closed(engine, batch, work.input_len, params))
                 if work.decode_steps:
                     steady, asked = work.steady(params, batch), work.decode_steps
@@ -100,15 +99,15 @@ def run(
         for found, ends, steps in zip(rows, closed, decode, strict=True):
             found.append(Row(batch, middle(ends), middle(steps) if steps else None))
     say("prefill")
-    prefills: list[list[Prefill]] = [[] for _ in engines]
+    prefills: list[list[Prefill]] = [[] for _ in settings]
     for _ in range(work.repeats):
-        for engine, times in zip(engines, prefills, strict=True):
+        for (engine, params), times in zip(settings, prefills, strict=True):
             times.append(measure_prefill(engine, work.input_len, work.chunk, params, ceilings))
     return [Result(tuple(row), middle(times)) for row, times in zip(rows, prefills, strict=True)]
 
 
-def _warm(engines: Sequence[Engine], work: Workload, params: SamplingParams, batch: int) -> None:
+def _warm(settings: Sequence[tuple[Engine, SamplingParams]], work: Workload, batch: int) -> None:
     """Kernels compiled and steps captured."""
-    short = replace(params, max_tokens=min(WARM_TOKENS, work.output_len))
-    for engine in engines:
+    for engine, params in settings:
+        short = replace(params, max_tokens=min(WARM_TOKENS, work.output_len))
         measure_closed(engine, batch, work.input_len, short)

@@ -132,7 +132,19 @@ def test_bench_compares_two_engines_in_turn(capsys, tmp_path):
     assert [text.split(",")[0] for text in pages] == ["16", "32"]
 
 
-@pytest.mark.parametrize("pair", [("graph", ""), ("colour=red", ""), ("refill=maybe", ""), ("", "")])
+def test_bench_compares_depths_on_one_engine(capsys):
+    sizes = ("--batch", "2", "--input-len", "8", "--output-len", "4", "--decode-steps", "8", "--repeats", "1")
+    code, out, _ = run(
+        capsys, "bench", "--device", "cpu", *sizes, "--compare", "loops=4", "loops=2", "--json"
+    )
+    assert code == 0
+    depths = [engine["results"][0]["decode"]["mean_depth"] for engine in json.loads(out)["compared"]]
+    assert depths == [4, 2]
+
+
+@pytest.mark.parametrize(
+    "pair", [("graph", ""), ("exit_threshold=half", ""), ("colour=red", ""), ("refill=maybe", ""), ("", "")]
+)
 def test_bench_says_what_can_be_compared(capsys, pair):
     code, _, err = run(capsys, "bench", "--device", "cpu", "--compare", *pair)
     assert code == 2

@@ -22,7 +22,7 @@ def engine(**options) -> Engine:
 def test_engines_take_turns_and_each_has_every_figure():
     with engine() as full, engine(page_size=32) as other:
         ceilings = measure_ceilings(full.platform, full.torch_device, torch.float32)
-        results = run([full, other], WORK, PARAMS, ceilings)
+        results = run([(full, PARAMS), (other, PARAMS)], WORK, ceilings)
         assert not full.stats().running
     assert len(results) == 2
     for result in results:
@@ -36,7 +36,7 @@ def test_rows_that_exit_early_say_so():
     params = SamplingParams(max_tokens=3, ignore_eos=True, exit_threshold=0.0)
     with engine() as here:
         ceilings = measure_ceilings(here.platform, here.torch_device, torch.float32)
-        (result,) = run([here], WORK, params, ceilings)
+        (result,) = run([(here, params)], WORK, ceilings)
     assert all(row.decode.mean_depth < 4 for row in result.rows)
 
 
