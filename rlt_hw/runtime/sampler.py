@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rlt_hw import philox_torch
 from rlt_hw.backends.operators.interface import Operators
 from rlt_hw.backends.operators.rows import DecodeRows
 from rlt_hw.philox import uniform
@@ -70,7 +69,7 @@ class Sampler:
         token, bad = operators.best(logits)
         if sampled:
             greedy = rows.temperature <= 0
-            draws = philox_torch.uniform(rows.seed, rows.position + 1).float()
+            draws = operators.uniform(rows)
             temperature = torch.where(greedy, 1.0, rows.temperature)
             token = torch.where(greedy, token, _draw(logits, temperature, rows.top_k, rows.top_p, draws))
         return token, bad

@@ -46,7 +46,7 @@ KERNELS: dict[Any, tuple[str, ...]] = {
     ),
     launch_rows: (
         "board_kernel", "leave_kernel", "best_kernel", "best_of_chunks_kernel", "fill_kernel",
-        "advance_kernel",
+        "advance_kernel", "uniform_kernel",
     ),
 }  # fmt: skip
 PRODUCTS = ("decode_kernel", "prefill_kernel", "product_kernel")
@@ -187,6 +187,7 @@ def _go_on(cache: torch.Tensor) -> None:
     planes = LoopPlanes.build((0, 1), 4, 16, number.device)
     launch_rows.board(rows, planes)
     launch_rows.leave(rows, number > 0)
+    launch_rows.uniform(replace(rows, temperature=torch.zeros(4)))
     token, bad = launch_rows.best(torch.empty(4, 49152))
     launch_rows.fill(cache[None], cache[None], rows, planes, number, number)
     launch_rows.advance(rows, token, bad, number, number)

@@ -12,6 +12,7 @@ from rlt_hw.backends.kernels.rows import (
     board_kernel,
     fill_kernel,
     leave_kernel,
+    uniform_kernel,
 )
 from rlt_hw.backends.operators.rows import DecodeRows, LoopPlanes
 
@@ -67,6 +68,12 @@ def best(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         block = triton.next_power_of_2(chunks)
         best_of_chunks_kernel[(rows,)](peaks, places, token, bad, chunks, BLOCK=block, num_warps=1)
     return token, bad
+
+
+def uniform(rows: DecodeRows) -> torch.Tensor:
+    out = torch.empty_like(rows.temperature)
+    uniform_kernel[_grid(rows)](rows.seed, rows.position, out, len(out), BLOCK=BLOCK, num_warps=1)
+    return out
 
 
 def fill(

@@ -123,6 +123,28 @@ def best_of_chunks_kernel(
 
 
 @triton.jit
+def uniform_kernel(
+    seed,  # int64 [rows], the bits of a uint64
+    position,  # int64 [rows]
+    out,  # out float32 [rows]
+    rows,
+    BLOCK: tl.constexpr,
+):
+    """See `rlt_hw.philox.uniform`, for the position after each row's, rounded to float32."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = row < rows
+    at = tl.load(position + row, mask=mask, other=0) + 1
+    key = tl.load(seed + row, mask=mask, other=0)
+    low, high = at.to(tl.int32), (at >> 32).to(tl.int32)
+    first, second, _, _ = tl.philox(key, low, high, low * 0, low * 0)
+    bits = (first.to(tl.uint32, bitcast=True).to(tl.int64) << 20) | (
+        second.to(tl.uint32, bitcast=True).to(tl.int64) >> 12
+    )
+    value = (bits.to(tl.float64) + 0.5) / 4503599627370496.0
+    tl.store(out + row, value.to(tl.float32), mask=mask)
+
+
+@triton.jit
 def fill_kernel(
     keys,  # [layers, slots, WIDTH]
     values,

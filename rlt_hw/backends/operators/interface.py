@@ -160,6 +160,9 @@ class Operators(Protocol):
         """The id of each row's largest logit, the first of equals (int64 [rows]), and whether that logit is
         not finite (bool [rows]). logits: float32 [rows, vocab]."""
 
+    def uniform(self, rows: DecodeRows) -> torch.Tensor:
+        """`rlt_hw.philox.uniform` of each row's seed and next position: float32 [rows]."""
+
     def fill(
         self,
         keys: torch.Tensor,

@@ -91,6 +91,11 @@ class TorchRows:
         best, token = logits.max(dim=-1)
         return token, ~torch.isfinite(best)
 
+    def uniform(self, rows: DecodeRows) -> torch.Tensor:
+        from rlt_hw import philox_torch
+
+        return philox_torch.uniform(rows.seed, rows.position + 1).float()
+
     def fill(
         self,
         keys: torch.Tensor,

@@ -92,6 +92,9 @@ class TritonOperators:
     def best(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self._rows.best(logits)
 
+    def uniform(self, rows: DecodeRows) -> torch.Tensor:
+        return self._rows.uniform(rows)
+
     def fill(
         self,
         keys: torch.Tensor,

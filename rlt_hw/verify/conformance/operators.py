@@ -200,6 +200,7 @@ def _bookkeeping(subject: Subject) -> Iterator[float]:
             for device in (torch.device("cpu"), subject.device)
         )
         yield from map(distance, *both.call("board", rows, pair))
+        yield distance(*both.call("uniform", rows))
         given = both.flags(0.8)
         for by_rule in ((None, None), given):
             (exited, ran), expected = both.call("leave", rows, by_rule)
@@ -219,7 +220,9 @@ def _rows(both: Both, loops: int) -> tuple[DecodeRows, DecodeRows]:
     count = both.rows
     whole = {field.name: both.whole(0, 2) for field in fields(DecodeRows)}
     tables = torch.randperm(2 * count, generator=torch.Generator().manual_seed(2)).view(count, 2)
+    whole |= {name: both.pair(torch.ones(count)) for name in ("threshold", "temperature", "top_p")}
     whole["position"] = both.whole(0, 15)
+    whole["seed"] = both.whole(-(2**63), 2**63 - 1)
     whole |= {
         "loop": both.whole(0, loops),
         "limit": both.whole(1, loops + 1),
