@@ -22,11 +22,11 @@ def levels(records: Path = RECORDS) -> dict[tuple[str, str], int]:
         record = json.loads(path.read_text(encoding="utf-8"))
         for name in record["backends"]:
             key = (name, record["target"])
-            found[key] = max(_level(record), found.get(key, 0))
+            found[key] = max(level_of(record), found.get(key, 0))
     return found
 
 
-def _level(record: Mapping[str, Any]) -> int:
+def level_of(record: Mapping[str, Any]) -> int:
     """What a record says, and of an emulated device level 3 at most, whatever it says."""
     device: Mapping[str, Any] = record.get("device") or {}
     emulated = device.get("emulated") or record["target"].startswith("emulated:")

@@ -32,9 +32,15 @@ def probe(
     environment: Annotated[Path | None, typer.Option(help="A recorded machine to judge.")] = None,
     save: Annotated[Path | None, typer.Option(help="Record the machine in this file.")] = None,
     redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
+    matrix: Annotated[
+        bool, typer.Option("--matrix", help="Print what is supported where, at which level of evidence.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the devices, packages and backends of this machine, and what auto would choose."""
+    if matrix:
+        _show_matrix(as_json)
+        return
     report = report_of(environment, model, deep=deep, redact=redact)
     if save:
         write_machine(save, report.environment)
@@ -42,6 +48,17 @@ def probe(
         write_json(report.to_json())
     else:
         _show(report)
+
+
+def _show_matrix(as_json: bool) -> None:
+    """Of every target, from the specs and records of this package."""
+    from rlt_hw.verify.matrix import lines
+    from rlt_hw.verify.matrix import matrix as cells
+
+    if as_json:
+        write_json({"cells": [cell.to_json() for cell in cells()]})
+    else:
+        print("\n".join(lines(cells())))
 
 
 def _show(report: ProbeReport) -> None:

@@ -13,17 +13,7 @@ from typing import Any
 from rlt_hw.models.config import read_spec
 from rlt_hw.verify.conformance import KINDS, CaseResult
 from rlt_hw.verify.engine_check import CheckResult
-
-FEATURES = {
-    "prefill, page edges": "prefill",
-    "prefill, long context": "prefill",
-    "decode, page edges": "decode",
-    "decode, long context": "decode",
-    "decode, many rows": "decode",
-    "graph replay after growth": "graph",
-    "the same to the bit in any batch": "batch_invariant",
-}
-"""Cases -> the feature they are about. The others are about no feature, but must not fail."""
+from rlt_hw.verify.features import FEATURES
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from rlt_hw.verify.report import report
 from rlt_hw.verify.suite import Run
 
 EXECUTED, INTERPRETED = 4, 3
-ROWS = ("conformance", "engine")
+ROWS = ("conformance", "engine", "rows")
 """What has a line a row in the file."""
 
 
@@ -60,7 +60,7 @@ def record_of(run: Run, origin: Provenance | None) -> dict[str, Any]:
         "toolkits": dict(environment.toolkits),
         "variables": dict(environment.variables),
         "proven": {name: proof.to_json() for name, proof in proven.items()},
-        "conformance": list(_conformance(run.conformance)),
+        "conformance": list(by_case(run.conformance)),
         "engine": [row.to_json() for row in run.engine],
     }
 
@@ -76,14 +76,14 @@ def write(found: Mapping[str, Any], folder: Path, name: str) -> Path:
     path = folder / f"{name}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(_dump(found), encoding="utf-8")
+        path.write_text(dump(found), encoding="utf-8")
         path.with_suffix(".md").write_text("\n".join(report(found)) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError("--record", found=str(error), allowed="a folder that can be written") from error
     return path
 
 
-def _conformance(cases: Sequence[CaseResult]) -> Iterator[dict[str, Any]]:
+def by_case(cases: Iterable[CaseResult]) -> Iterator[dict[str, Any]]:
     """A row a backend, case and dtype: what passed with which error, what failed, why others were refused."""
     found: dict[tuple[str, str, str], list[CaseResult]] = {}
     for row in cases:
@@ -101,7 +101,7 @@ def _conformance(cases: Sequence[CaseResult]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _dump(found: Mapping[str, Any]) -> str:
+def dump(found: Mapping[str, Any]) -> str:
     """JSON with a line a row, so that records can be read and compared."""
     lines = []
     for key, value in found.items():

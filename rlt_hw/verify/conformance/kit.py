@@ -83,12 +83,19 @@ def run(
 
 
 def results(
-    backend: str, machine: Machine, dtype: str, *, start: int = 0, long: int = LONG
+    backend: str,
+    machine: Machine,
+    dtype: str,
+    *,
+    start: int = 0,
+    long: int = LONG,
+    among: Callable[[Case], bool] = lambda _: True,
 ) -> Iterator[CaseResult]:
-    """One case after another, from number `start` on."""
+    """One case after another, from number `start` on. among: which of these run."""
     spec = spec_of(backend, machine.registry)
     for case in list(cases_of(spec, long))[start:]:
-        yield _run(spec, case, dtype, machine)
+        if among(case):
+            yield _run(spec, case, dtype, machine)
 
 
 def lost(backend: str, machine: Machine, dtype: str, number: int, why: str) -> CaseResult:
