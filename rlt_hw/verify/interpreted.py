@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -176,7 +177,8 @@ def main() -> int:
         json.dump(rows(TILES[chosen.tiles]), sys.stdout)
         return 0
     origin = provenance(chosen.commit, apart_from=chosen.records) if chosen.records else None
-    found = {name: interpret(name) for name in TILES}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = dict(zip(TILES, pool.map(interpret, TILES), strict=True))
     for name, mine in found.items():
         for row in mine:
             what = f"{name:10} {row['backend']:12} {row['case']:36} {row['dtype']:8}"
