@@ -2,9 +2,9 @@
 
     python -m rlt_hw.verify.interpreted [--records FOLDER] [--commit SHA]
 
-The conformance cases, but for long contexts and large batches, each set of tiles in a process of its own. A
-record is evidence of level 3 for the targets that get these tiles; graphs and bfloat16 are not in it, because
-the interpreter has no graphs and its arithmetic on bfloat16 is wrong.
+The conformance cases, but for long contexts and what has many rows or heads, each set of tiles in a process
+of its own. A record is evidence of level 3 for the targets that get these tiles; graphs and bfloat16 are not in
+it, because the interpreter has no graphs and its arithmetic on bfloat16 is wrong.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from rlt_hw.verify.record import by_case, dump
 
 DTYPES = {"triton_paged": ("float32", "float16"), "triton_fused": ("float32",)}
 SLOW = ("decode, many rows", "decode, long context", "prefill, long context")
+MOST_HEADS = 16
 MOST_ROWS = 20
 INVARIANT_ROWS = 3
-"""Operator cases that the interpreter runs in minutes."""
+"""What the interpreter runs in minutes: of attention, and of operators."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,8 @@ def rows(tiles: Tiles) -> list[dict[str, Any]]:
 
 def _short(case: Case) -> bool:
     settings = case.settings
-    if "heads" in settings:
-        return case.name not in SLOW
+    if "rows" not in settings or "heads" in settings:
+        return case.name not in SLOW and settings.get("heads", 0) <= MOST_HEADS
     invariant = not any(case.tolerances.values())
     return settings["rows"] == INVARIANT_ROWS if invariant else settings["rows"] <= MOST_ROWS
 

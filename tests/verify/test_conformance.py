@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from dataclasses import replace
@@ -12,13 +13,14 @@ import pytest
 import torch
 
 from rlt_hw.backends.attention.torch_reference import SPEC, TorchReference
-from rlt_hw.backends.catalog import GROUP, load_registry
+from rlt_hw.backends.catalog import GROUP, in_tree, load_registry
 from rlt_hw.backends.graphs.eager import Eager
 from rlt_hw.errors import ConfigError
 from rlt_hw.reasons import Code
 from rlt_hw.registry import Sizes
-from rlt_hw.verify.conformance import machine_here, run
+from rlt_hw.verify.conformance import KINDS, machine_here, run
 from rlt_hw.verify.conformance.attention import Plan, attention_cases
+from rlt_hw.verify.conformance.contract import ContractCase
 from rlt_hw.verify.conformance.operators import operator_cases
 from rlt_hw.verify.conformance.subject import Subject
 from tests.verify import attention_mutants, operator_mutants
@@ -86,7 +88,7 @@ def test_what_selection_would_refuse_is_refused(results_of, change, code, settin
     assert {
         row.settings[setting] for row in results if row.rejection and row.rejection.code is code
     } == refused
-    assert all(row.settings[setting] not in refused for row in results if row.outcome == "passed")
+    assert all(row.settings.get(setting) not in refused for row in results if row.outcome == "passed")
 
 
 def test_a_backend_of_one_phase_is_asked_for_that_phase(results_of):
@@ -144,6 +146,39 @@ def test_a_backend_that_cannot_even_be_chosen_or_loaded_fails_case_by_case(monke
     results = run("torch_sdpa", "cpu", ("float32",), long=64)
     ran = [row for row in results if row.outcome != "refused"]
     assert outcomes(ran) == {"failed"} and {row.error for row in ran} == {"AttributeError: no such kernel"}
+
+
+def contract_of(adapter, **change):
+    spec = replace(PLUGIN, source="a plugin", **change)
+    subject = Subject(adapter, Eager, ContractCase(spec), torch.float32, torch.device("cpu"))
+    return ContractCase(spec).check(subject)
+
+
+def test_the_contract_is_a_declaration_and_methods():
+    class TakesLess(TorchReference):
+        def attend(self, query, keys, values): ...
+
+    class NoDecode:
+        prepare, attend = TorchReference.prepare, TorchReference.attend
+
+    assert contract_of(TorchReference, graph_levels=("none", "full")) == contract_of(NoDecode) == 0
+    for adapter, change, said in (
+        (TakesLess, {}, "attend"),
+        (NoDecode, {"graph_levels": ("none", "full")}, "no method attend_projected"),
+        (TorchReference, {"head_dims": 96}, "Sizes"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            contract_of(adapter, **change)
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in in_tree() if spec.kind in KINDS], ids=lambda spec: spec.name
+)
+def test_our_own_backends_keep_the_contract(spec):
+    if spec.adapter.startswith("rlt_hw."):
+        module, _, name = spec.adapter.partition(":")
+        adapter = getattr(importlib.import_module(module), name)
+        assert ContractCase(spec).check(Subject(adapter, None, None, torch.float32, torch.device("cpu"))) == 0
 
 
 EDGES = ("decode, page edges", "prefill, page edges")

@@ -21,6 +21,7 @@ from rlt_hw.reasons import Rejection
 from rlt_hw.registry import AUTO, BackendSpec, Kind, Need, Registry, assess
 from rlt_hw.runtime.adapters import load_adapter
 from rlt_hw.verify.conformance.attention import LONG, Plan, attention_cases
+from rlt_hw.verify.conformance.contract import ContractCase
 from rlt_hw.verify.conformance.operators import operator_cases
 from rlt_hw.verify.conformance.result import CaseResult, Outcome
 from rlt_hw.verify.conformance.subject import Case, Subject
@@ -105,9 +106,11 @@ def lost(backend: str, machine: Machine, dtype: str, number: int, why: str) -> C
 
 
 def cases_of(spec: BackendSpec, long: int = LONG) -> Iterator[Case]:
+    yield ContractCase(spec)
     if spec.kind is Kind.OPERATORS:
-        return operator_cases()
-    return attention_cases(Plan(spec.preferred_page or USUAL_PAGE, long))
+        yield from operator_cases()
+    else:
+        yield from attention_cases(Plan(spec.preferred_page or USUAL_PAGE, long))
 
 
 def spec_of(name: str, registry: Registry) -> BackendSpec:
