@@ -3,8 +3,8 @@
     python -m rlt_hw.verify.interpreted [--records FOLDER] [--commit SHA]
 
 The conformance cases, but for long contexts and what has many rows or heads, each set of tiles in a process
-of its own. A record is evidence of level 3 for the targets that get these tiles; graphs and bfloat16 are not in
-it, because the interpreter has no graphs and its arithmetic on bfloat16 is wrong.
+of its own. A record is evidence of level 3 for the targets that get these tiles. Graphs and bfloat16 are not
+in it: the interpreter has no graphs, and its arithmetic on bfloat16 is wrong.
 """
 
 from __future__ import annotations
