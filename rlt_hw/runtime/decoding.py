@@ -188,8 +188,15 @@ class Decoding:
             if kind.loops == ONE_LOOP:
                 self._allocate(kind.rule)
             run = self._loop_step if kind.loops == ONE_LOOP else self._token_step
-            self._steps[kind] = self._graph.capture(torch.inference_mode()(lambda: run(kind)))
+            self._steps[kind] = self._graph.capture(
+                torch.inference_mode()(lambda: run(kind)), lambda: self._lengths(kind)
+            )
         return self._steps[kind]
+
+    def _lengths(self, kind: StepKind) -> list[int]:
+        lens, _ = self._operators.board(self._buffers.first(kind.rows), self._loop_planes)
+        lengths: list[int] = lens.tolist()
+        return lengths
 
     # The steps. Everything below runs on the device alone.
 

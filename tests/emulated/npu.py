@@ -8,12 +8,18 @@ from types import ModuleType
 import torch
 
 from rlt_hw.verify.contracts.published import published
-from tests.emulated import npu_operators
+from tests.emulated import npu_graph, npu_operators
 from tests.emulated.device import DeviceModule, register
 
 
 class NpuModule(DeviceModule):
     """What the platform seam asks of `torch.npu` besides."""
+
+    NPUGraph = npu_graph.NPUGraph
+    graph = staticmethod(npu_graph.graph)
+
+    def is_current_stream_capturing(self) -> bool:
+        return npu_graph.Capture.current is not None
 
     def mem_get_info(self, index: int = 0) -> tuple[int, int]:
         return 2**30, 2**30
@@ -43,7 +49,7 @@ def install() -> ModuleType:
     for name, signature in version.calls.items():
         operator = getattr(npu_operators, name.removeprefix("torch_npu."), None)
         if operator is not None:
-            setattr(made, operator.__name__, _bound(operator, signature))
+            setattr(made, operator.__name__, _bound(npu_graph.kept_whole(operator), signature))
     sys.modules["torch_npu"] = made
     return made
 

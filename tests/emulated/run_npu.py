@@ -1,6 +1,6 @@
 """Ascend's whole path on the emulated device `npu`. Prints one line of JSON.
 
-python -m tests.emulated.run_npu golden|half|conformance|demo
+python -m tests.emulated.run_npu golden|half|graphs|conformance|demo
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from tests.emulated import npu_operators
 from tests.emulated.device import synchronisations
 from tests.emulated.npu import install
+from tests.emulated.npu_graph import NPUGraph
 
 torch_npu = install()
 
@@ -80,20 +81,34 @@ def half(dtype: str = "float16") -> dict:
     return {name: [asdict(row) for row in continuations(name, device="npu", dtype=dtype)] for name in CASES}
 
 
-def steps(name: str) -> dict:
-    """What was chosen, and how often the host waited in each of the last decode steps of two requests."""
-    options = {"device": "npu", "dtype": "float16", "max_num_seqs": 2, "max_model_len": 64}
-    counts = []
+def steps(name: str, graph: str = "none", threshold: float | None = None) -> dict:
+    """What was chosen, what two requests gave, and how often the host waited in each of the last steps."""
+    options = {"device": "npu", "dtype": "float16", "max_num_seqs": 2, "max_model_len": 64, "graph": graph}
+    params = SamplingParams(max_tokens=12, ignore_eos=True, exit_threshold=threshold)
+    counts, replays = [], NPUGraph.replays
     with Engine(str(ROOT / name), **options) as engine:
-        for prompt in ([5, 6, 7], [8, 9]):
-            engine.add_request(prompt, SamplingParams(max_tokens=12, ignore_eos=True))
+        requests = [engine.add_request(prompt, params) for prompt in ([5, 6, 7], [8, 9])]
         while engine.has_work():
             before = synchronisations()
             engine.step()
             counts.append(synchronisations() - before)
-        decision = engine.decision
+        decision, outputs = engine.decision, [engine.output(request) for request in requests]
         chosen = [part.chosen.name for part in (decision.prefill, decision.decode, decision.operators)]
-    return {"chosen": chosen, "waits": counts[3:-1]}
+    return {
+        "chosen": chosen,
+        "waits": counts[3:-1],
+        "replays": NPUGraph.replays - replays,
+        "outputs": [(output.token_ids, output.exit_depths) for output in outputs],
+    }
+
+
+def graphs() -> dict:
+    """Two requests step by step and captured: tokens, depths, replays, and waits of the last decode steps."""
+    found = {}
+    for name, threshold in (("ouro-a", None), ("ouro-a", 0.4), ("nanbeige-a", None), ("huginn-b", None)):
+        rows = [steps(name, graph=graph, threshold=threshold) for graph in ("none", "full")]
+        found[f"{name} {threshold}"] = rows
+    return found
 
 
 def conformance() -> dict:
@@ -120,5 +135,5 @@ def demo() -> dict:
 
 
 if __name__ == "__main__":
-    parts = {"golden": golden, "half": half, "conformance": conformance, "demo": demo}
+    parts = {"golden": golden, "half": half, "graphs": graphs, "conformance": conformance, "demo": demo}
     print(json.dumps(parts[sys.argv[1]]()))

@@ -70,6 +70,16 @@ def test_reference_continuations_in_float16(npu):
 
 
 @pytest.mark.slow
+def test_captured_steps_give_what_eager_gives(npu):
+    """The host waits for the lengths and for the result; once more where a request ends."""
+    for name, (eager, captured) in npu("graphs").items():
+        print(f"{name}: {captured['replays']} replays, waits of the host by step: {captured['waits']}")
+        assert captured["outputs"] == eager["outputs"]
+        assert captured["replays"] > 20 and eager["replays"] == 0
+        assert sum(captured["waits"]) <= 2 * len(captured["waits"])
+
+
+@pytest.mark.slow
 def test_conformance_and_its_record(npu):
     found = npu("conformance")
     assert found["failed"] == []

@@ -97,7 +97,8 @@ def mutants(name: str):
             for node in ast.walk(ast.parse(source))
             if isinstance(node, ast.Call) and node.lineno == call.line
         ]
-        (node,) = [row for row in nodes if len(row.args) + len(row.keywords) and is_call(row, source, call)]
+        nodes = [row for row in nodes if bool(row.args or row.keywords) == bool(call.arguments)]
+        (node,) = [row for row in nodes if is_call(row, source, call)]
         for what, changed in mutations(node):
             tree = Replace(call.line, ast.unparse(node), changed).visit(ast.parse(source))
             yield call, what, list(calls_in(ast.unparse(ast.fix_missing_locations(tree)), call.file))

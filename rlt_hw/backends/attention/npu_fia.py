@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry
+from rlt_hw.backends.attention.interface import AttentionBatch, AttentionGeometry, DecodeBatch
 from rlt_hw.backends.attention.npu_limits import (
     RIGHT_ALIGNED,
     block_table,
@@ -18,6 +18,7 @@ from rlt_hw.backends.attention.npu_limits import (
     check_rows,
     too_wide,
 )
+from rlt_hw.backends.attention.npu_step import NpuStep
 from rlt_hw.backends.npu_package import REQUIREMENT, TARGETS, order
 from rlt_hw.reasons import Code, Rejection
 from rlt_hw.registry import BackendSpec, Kind, Need, Sizes
@@ -25,6 +26,7 @@ from rlt_hw.registry import BackendSpec, Kind, Need, Sizes
 if TYPE_CHECKING:
     import torch
 
+    from rlt_hw.backends.operators.interface import Projected
     from rlt_hw.devices.environment import Environment
     from rlt_hw.devices.target import Target
 
@@ -54,6 +56,7 @@ SPEC = BackendSpec(
     gqa_ratios=Sizes(multiple=1, high=64),
     page_sizes=Sizes(multiple=16, high=1024),
     preferred_page=128,
+    graph_levels=("none", "full"),
     requirements=(REQUIREMENT,),
     ranks=order(80, "vllm-ascend calls it for every phase"),
     predicate=_limits,
@@ -73,6 +76,7 @@ class NpuFia:
         check_rows(geometry)
         self._geometry = geometry
         self._mask = causal_mask(geometry.device)
+        self._step = NpuStep(geometry.page_size)
 
     def prepare(self, batch: AttentionBatch) -> None:
         self._page_table = block_table(batch, self._geometry.page_size)
@@ -82,25 +86,47 @@ class NpuFia:
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor
     ) -> None:
+        if len(query):
+            out.copy_(self._attend(query, keys, values, self._ends, self._lengths, self._page_table))
+
+    def attend_projected(
+        self,
+        batch: DecodeBatch,
+        projected: Projected,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        query, rows = self._step.write(batch, projected, keys, values)
+        ends = list(range(1, len(query) + 1))
+        out.copy_(rows.only_active(self._attend(query, keys, values, ends, rows.lengths, rows.page_table)))
+
+    def _attend(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        ends: list[int],
+        lengths: list[int],
+        page_table: torch.Tensor,
+    ) -> torch.Tensor:
         import torch_npu
 
-        if not len(query):
-            return
         check_elements(keys)
         geometry = self._geometry
-        result, _ = torch_npu.npu_fused_infer_attention_score(
+        result: torch.Tensor = torch_npu.npu_fused_infer_attention_score(
             query=query.contiguous(),
             key=keys.flatten(2),
             value=values.flatten(2),
             atten_mask=self._mask,
-            actual_seq_lengths=self._ends,
-            actual_seq_lengths_kv=self._lengths,
-            block_table=self._page_table,
+            actual_seq_lengths=ends,
+            actual_seq_lengths_kv=lengths,
+            block_table=page_table,
             num_heads=geometry.num_heads,
             scale=geometry.scale,
             input_layout="TND",
             num_key_value_heads=geometry.num_kv_heads,
             sparse_mode=RIGHT_ALIGNED,
             block_size=geometry.page_size,
-        )
-        out.copy_(result)
+        )[0]
+        return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlt_hw.backends.graphs.interface import Step
+from rlt_hw.backends.graphs.interface import Lengths, Step
 from rlt_hw.backends.targets import AMD, AMPERE_TO_BLACKWELL
 from rlt_hw.registry import BackendSpec, Kind, Rank
 
@@ -34,7 +34,7 @@ class CudaGraph:
         self._pool: Any = None
         self._graphs: list[Any] = []
 
-    def capture(self, step: Step) -> Step:
+    def capture(self, step: Step, lengths: Lengths) -> Step:
         import torch
 
         stream: Any = torch.cuda.Stream(device=self._device)  # type: ignore[no-untyped-call]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlt_hw.backends.graphs.interface import Step
+from rlt_hw.backends.graphs.interface import Lengths, Step
 from rlt_hw.registry import BackendSpec, Kind, Rank
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Eager:
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def capture(self, step: Step) -> Step:
+    def capture(self, step: Step, lengths: Lengths) -> Step:
         return step
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ SPEC = BackendSpec(
     summary="torch_npu's norms, rotation, SwiGLU and cache write",
     targets=TARGETS,
     dtypes=("bfloat16", "float16"),
+    graph_levels=("none", "piecewise", "full"),
     requirements=(REQUIREMENT,),
     ranks=order(60, "vllm-ascend's choice of operators"),
 )

@@ -59,7 +59,8 @@ def growth(subject: Subject) -> float:
     attention, graph = subject.adapter(rows.geometry), subject.graph(subject.device)
     try:
         step = graph.capture(
-            lambda: attention.attend_projected(rows.batch, rows.projected, rows.keys, rows.values, rows.out)
+            lambda: attention.attend_projected(rows.batch, rows.projected, rows.keys, rows.values, rows.out),
+            rows.batch.seq_lens.tolist,
         )
         worst = 0.0
         for _ in range(STEPS):

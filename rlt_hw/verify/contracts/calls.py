@@ -263,7 +263,7 @@ class _Scope:
         arguments = self._function.args if self._function else None
         for argument in (*arguments.args, *arguments.kwonlyargs) if arguments else ():
             if argument.arg == name and argument.annotation:
-                return ast.unparse(argument.annotation).rpartition(".")[2]
+                return ast.unparse(argument.annotation).partition("[")[0].rpartition(".")[2]
         return self._outer._name_type(name) if self._outer else ""
 
 

@@ -109,6 +109,6 @@ def _type(argument: Argument, parameter: inspect.Parameter) -> Iterator[str]:
         accepted.add("nonetype")
     if "float" in accepted:
         accepted.add("int")
-    known = accepted & {"tensor", "int", "float", "bool", "str", "tuple", "list", "dtype"}
+    known = accepted & {"tensor", "int", "float", "bool", "str", "tuple", "list", "dtype", "object"}
     if known and argument.type.lower() not in accepted:
         yield f"{argument.text!r} is of type {argument.type}; {parameter.name} takes {stated}"

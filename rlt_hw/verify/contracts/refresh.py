@@ -72,6 +72,8 @@ PACKAGES = (
         "torch_npu.npu.graph_task_group_end": "torch_npu/npu/graphs.py:graph_task_group_end",
         "torch_npu.npu.graph_task_update_begin": "torch_npu/npu/graphs.py:graph_task_update_begin",
         "torch_npu.npu.graph_task_update_end": "torch_npu/npu/graphs.py:graph_task_update_end",
+        "torch_npu.npu.is_current_stream_capturing":
+            "torch_npu/npu/graphs.py:is_current_stream_capturing",
         "torch_npu.npu.graph": "torch_npu/npu/graphs.py:graph.__init__",
         "torch_npu.npu.NPUGraph": "torch_npu/npu/graphs.py:NPUGraph.__init__",
         "torch_npu.npu.NPUGraph.capture_begin": "torch_npu/npu/graphs.py:NPUGraph.capture_begin",

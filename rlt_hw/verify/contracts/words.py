@@ -29,6 +29,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "weight": ("gamma",),
     "cos": ("r1", "cos"),
     "sin": ("r2", "sin"),
+    "graph": ("npu_graph",),
     "page_table": ("block_table", "block_tables", "page_table"),
     "seq_lens": _LENGTHS,
     "query_start": _STARTS,
@@ -59,5 +60,8 @@ UNTYPED = {
     **dict.fromkeys(("softmax_scale", "softcap"), "float"),
     "causal": "bool",
     "window_size": "tuple",
+    "cpu_update_input": "list",
+    **dict.fromkeys(("npu_graph", "pool"), "object"),
 }
-"""Types of parameters that a vendor leaves without annotation, documentation and telling default."""
+"""Types of parameters that a vendor leaves without annotation, documentation and telling default; "object"
+is one of the vendor's own, which no literal is."""
