@@ -81,6 +81,26 @@ def test_a_broken_torch_npu_is_a_reason_and_not_a_crash(monkeypatch, tmp_path):
     assert (refusal.code, refusal.found) == (Code.PKG_BROKEN, "libhccl.so: cannot open shared object file")
 
 
+@pytest.mark.parametrize(
+    ("text", "code", "remedy"),
+    [
+        ("No module named 'torch_npu'", Code.PKG_MISSING, "pip install"),
+        ("libhccl.so: cannot open shared object file: No such file or directory", Code.PKG_BROKEN, "set_env"),
+        ("libascend_hal.so: cannot open shared object file", Code.DRIVER, "mount /usr/local/Ascend/driver"),
+        ("libtorch_npu.so: undefined symbol: _ZN2at10TensorBase3fooEv", Code.PKG_VERSION, "pip install"),
+        ("Failed to load the backend extension: torch_npu. You can disable", Code.PKG_BROKEN, "AUTOLOAD=0"),
+        ("Initialize:torch_npu/csrc/core/npu/sys_ctrl/npu_sys_ctrl.cpp:1", Code.PKG_BROKEN, "doctor"),
+    ],
+)
+def test_each_way_in_which_torch_npu_fails_to_import(monkeypatch, tmp_path, text, code, remedy):
+    (tmp_path / "torch_npu.py").write_text(f"raise ImportError({text!r})")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    refusal = platform_for(Target.parse("ascend:910b")).unavailable()
+    sys.modules.pop("torch_npu", None)
+    assert (refusal.code, refusal.found) == (code, text)
+    assert remedy in refusal.remedy
+
+
 def test_the_emulated_platform_asks_the_module_of_its_name(monkeypatch):
     module = types.SimpleNamespace(
         is_available=lambda: True,

@@ -9,7 +9,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 
-from tests.emulated import npu_operators
+from tests.emulated import npu_misuse, npu_operators
 from tests.emulated.device import synchronisations
 from tests.emulated.npu import install
 from tests.emulated.npu_graph import NPUGraph
@@ -38,6 +38,7 @@ def golden() -> dict:
     found = {
         "devices": [row.to_json() for row in detect().devices],
         "steps": {row: steps(row) for row in CASES},
+        "refused": npu_misuse.refused(torch_npu),
         "older": [with_fused(operator) for operator in (raises_packed, forgets_pages)],
     }
     npu_operators.DTYPES.append(npu_operators.torch.float32)

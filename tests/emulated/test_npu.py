@@ -52,6 +52,13 @@ def test_the_host_waits_as_often_as_it_must(answer, name):
     assert set(steps["waits"]) == {WAITS}
 
 
+def test_what_the_vendor_lets_through_is_refused_here(answer):
+    assert answer["refused"] == [
+        "num_heads", "key heads", "block_size", "head size", "float32", "small mask", "int64 table",
+        "tensor of lengths", "page that is not there", "twice", "negative", "too far",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("at", "found"), [(0, "error code is 561002"), (1, "apart")])
 def test_a_cann_that_reads_no_pages_packed_is_found_out_on_the_device(answer, at, found):
     older = answer["older"][at]

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rlt_hw.devices.platforms.accelerator import AcceleratorPlatform
 from rlt_hw.reasons import Code, Rejection
+
+SET_ENV = "`source /usr/local/Ascend/ascend-toolkit/set_env.sh`"
+MATCHING = "torch-npu of torch's minor version"
+FAULTS = (
+    (r"No module named", Code.PKG_MISSING, MATCHING, "`pip install torch-npu` of that version"),
+    (r"libascend_hal|libdcmi", Code.DRIVER, "the libraries of the Ascend driver",
+     "In a container, mount /usr/local/Ascend/driver and put its lib64 on LD_LIBRARY_PATH."),
+    (r"cannot open shared object", Code.PKG_BROKEN, "CANN's libraries on LD_LIBRARY_PATH", SET_ENV),
+    (r"undefined symbol", Code.PKG_VERSION, MATCHING, "`pip install torch-npu` of that version"),
+    (r"backend extension", Code.PKG_BROKEN, "a torch that loads without torch_npu",
+     "`TORCH_DEVICE_BACKEND_AUTOLOAD=0 python -c 'import torch_npu'` shows the cause"),
+)  # fmt: skip
+"""Text of a failed import, and what it stands for; the first that fits counts."""
 
 
 class NpuPlatform(AcceleratorPlatform):
@@ -23,12 +37,15 @@ class NpuPlatform(AcceleratorPlatform):
         try:
             self.module()
         except (ImportError, OSError, RuntimeError) as error:
-            missing = isinstance(error, ModuleNotFoundError)
-            return Rejection(
-                Code.PKG_MISSING if missing else Code.PKG_BROKEN,
-                "torch-npu",
-                str(error),
-                "torch-npu of torch's minor version, with CANN's libraries on LD_LIBRARY_PATH",
-                "See `rlt-hw doctor`.",
-            )
+            return fault(str(error))
         return super()._refusal()
+
+
+def fault(text: str) -> Rejection:
+    """Why torch_npu does not import."""
+    for pattern, code, allowed, remedy in FAULTS:
+        if re.search(pattern, text):
+            return Rejection(code, "torch-npu", text, allowed, remedy)
+    return Rejection(
+        Code.PKG_BROKEN, "torch-npu", text, f"{MATCHING}, with CANN and its driver", "See `rlt-hw doctor`."
+    )
