@@ -81,6 +81,14 @@ def test_a_broken_torch_npu_is_a_reason_and_not_a_crash(monkeypatch, tmp_path):
     assert (refusal.code, refusal.found) == (Code.PKG_BROKEN, "libhccl.so: cannot open shared object file")
 
 
+def test_torch_npu_is_imported_before_torch_is_asked_for_its_device(monkeypatch):
+    platform = platform_for(Target.parse("ascend:910b"))
+    asked = []
+    monkeypatch.setattr(platform, "module", lambda: asked.append(1))
+    monkeypatch.setattr(torch, "device", lambda *name: (*name, list(asked)))
+    assert platform.torch_device(1) == ("npu", 1, [1])
+
+
 @pytest.mark.parametrize(
     ("text", "code", "remedy"),
     [

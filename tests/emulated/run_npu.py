@@ -9,24 +9,22 @@ import json
 import sys
 from dataclasses import asdict, replace
 
+import torch_npu  # of the emulated machine; torch must know the device before anything else
+
+from rlt_hw import Engine, SamplingParams
+from rlt_hw.backends.catalog import load_registry
+from rlt_hw.devices.detect import detect
+from rlt_hw.registry import Registry
+from rlt_hw.runtime import assembly
+from rlt_hw.verify.conformance import machine_here, run
+from rlt_hw.verify.evaluation import PUBLISHED, evaluate, read_problems
+from rlt_hw.verify.record import record_of
+from rlt_hw.verify.suite import Run
 from tests.emulated import npu_misuse, npu_operators
 from tests.emulated.device import synchronisations
-from tests.emulated.npu import install
 from tests.emulated.npu_graph import NPUGraph
-
-torch_npu = install()
-
-from rlt_hw import Engine, SamplingParams  # noqa: E402 - torch must know the device first
-from rlt_hw.backends.catalog import load_registry  # noqa: E402
-from rlt_hw.devices.detect import detect  # noqa: E402
-from rlt_hw.registry import Registry  # noqa: E402
-from rlt_hw.runtime import assembly  # noqa: E402
-from rlt_hw.verify.conformance import machine_here, run  # noqa: E402
-from rlt_hw.verify.evaluation import PUBLISHED, evaluate, read_problems  # noqa: E402
-from rlt_hw.verify.record import record_of  # noqa: E402
-from rlt_hw.verify.suite import Run  # noqa: E402
-from tests.models.golden import ROOT  # noqa: E402
-from tests.runtime.continuations import CASES, continuations  # noqa: E402
+from tests.models.golden import ROOT
+from tests.runtime.continuations import CASES, continuations
 
 BACKENDS = ("npu_fia", "npu_fia_decode", "npu_fia_prefill", "npu_atb", "npu")
 

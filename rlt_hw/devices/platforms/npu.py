@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlt_hw.devices.platforms.accelerator import AcceleratorPlatform
 from rlt_hw.reasons import Code, Rejection
+
+if TYPE_CHECKING:
+    import torch
 
 SET_ENV = "`source /usr/local/Ascend/ascend-toolkit/set_env.sh`"
 MATCHING = "torch-npu of torch's minor version"
@@ -32,6 +35,10 @@ class NpuPlatform(AcceleratorPlatform):
         import torch_npu
 
         return torch_npu.npu
+
+    def torch_device(self, index: int = 0) -> torch.device:
+        self.module()  # torch knows the name once this is imported
+        return super().torch_device(index)
 
     def _refusal(self) -> Rejection | None:
         try:
